@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What differs from processor to processor: registers of a system call, numbers of calls, stores.
- */
+/* Processor-specific parts: registers of system calls and functions, the page size, ordered
+ * stores. */
 #pragma once
 
 #if defined(__TARGET_ARCH_x86)

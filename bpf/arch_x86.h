@@ -17,7 +17,7 @@ struct pt_regs {
     unsigned long sp;
 } __attribute__((preserve_access_index));
 
-/* Of registers with which a thread entered the kernel. */
+/* Registers with which a thread entered the kernel. */
 #define CALL_NUMBER(regs) ((long)(regs)->orig_ax)
 #define CALL_ARG_1(regs) ((regs)->di)
 #define CALL_ARG_2(regs) ((regs)->si)
@@ -26,18 +26,17 @@ struct pt_regs {
 #define CALL_ARG_5(regs) ((regs)->r8)
 #define USER_ADDRESS(regs) ((regs)->ip)
 
-/* Of registers with which a function of the kernel begins, and ends. */
+/* Registers at the entry and the return of a kernel function. */
 #define FUNCTION_ARG_2(at) ((at)->si)
 #define FUNCTION_ARG_4(at) ((at)->cx)
 #define FUNCTION_RESULT(at) ((at)->ax)
 
-/* Of registers with which a function of a Go program begins ("Go internal ABI specification", from
- * Go 1.17 on). */
+/* Registers at the entry of a Go function ("Go internal ABI specification", from Go 1.17 on). */
 #define GO_ARG_1(at) ((at)->ax)
 #define GO_ARG_2(at) ((at)->bx)
 #define GO_ARG_3(at) ((at)->cx)
 
-/* Of registers with which a function of a C program begins (System V ABI). */
+/* Registers at the entry and the return of a C function (System V ABI). */
 #define C_ARG_1(at) ((at)->di)
 #define C_ARG_2(at) ((at)->si)
 #define C_RESULT(at) ((at)->ax)
@@ -45,8 +44,8 @@ struct pt_regs {
 
 #define PAGE_SHIFT 12
 
-/* A store that other CPUs see after all that come before it. x86 keeps the order of stores, so it
- * is only the compiler that must. */
+/* A store that other CPUs see after all earlier stores. x86 keeps the order of stores, so only the
+ * compiler has to be restrained. */
 #define STORE_LAST(address, value)                                                                 \
     do {                                                                                           \
         barrier();                                                                                 \

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Steps of asyncio's event loop (--tasks), in CPython. Every step that the loop takes runs in a
- * context (PEP 567): a task has one for all of its steps, and so has the callback of a descriptor.
- * The context is told as the task. The loop (Lib/asyncio/base_events.py, _run_once) appends each
- * step to a queue of its own when it may be taken, and runs it by Context.run() in a later turn; at
- * the begin of each turn it waits by epoll.
+ * Steps of asyncio's event loop in CPython (--tasks). The loop runs every step in a context (PEP
+ * 567): a task has one context for all of its steps, and so has the callback of a descriptor.
+ * Records identify a task by its context. The loop (Lib/asyncio/base_events.py, _run_once) appends
+ * each step to its own queue when the step may run, and runs it by Context.run() in a later
+ * iteration. At the start of each iteration it waits by epoll.
  */
 #include "runtime_tasks.h"
 
-/* Objects of CPython 3.8 to 3.13 (without --disable-gil): what is told of an object
- * (Include/object.h), its type's name, and where an asyncio.Handle has its context: members with a
- * place (__slots__) lie in the order of their names. */
+/* Offsets in objects of CPython 3.8 to 3.13 (without --disable-gil): an object's type
+ * (Include/object.h), the type's name, and the context of an asyncio.Handle. Members declared in
+ * __slots__ lie in the order of their names. */
 #define OBJECT_TYPE 8
 #define TYPE_NAME 24
 #define HANDLE_CONTEXT 40
 
 enum appended { OTHER, HANDLE, TIMER_HANDLE };
 
-/* What kind of object that is. */
+/* Classifies an object by the name of its type. */
 static __always_inline enum appended kind_of(u64 object)
 {
     u64 type = 0, name_at = 0;
@@ -27,9 +27,9 @@ static __always_inline enum appended kind_of(u64 object)
         return OTHER;
     u64 first = *(u64 *)name;
     u32 rest = *(u32 *)(name + 8);
-    if ((first & 0xffffffffffffff) == 0x656c646e6148) /* "Handle", a byte of zero */
+    if ((first & 0xffffffffffffff) == 0x656c646e6148) /* "Handle" and its terminating zero */
         return HANDLE;
-    /* "TimerHandle", a byte of zero */
+    /* "TimerHandle" and its terminating zero */
     return first == 0x6e614872656d6954 && rest == 0x656c64 ? TIMER_HANDLE : OTHER;
 }
 
@@ -48,7 +48,7 @@ int HOOK(on_asyncio_append)
     u8 change = RUNTIME_TASK_QUEUED;
     u16 wait = 0;
     state->queues_steps = 1;
-    /* Between two steps it is the loop itself that appends, what its wait by epoll has told. */
+    /* Between two steps the loop itself appends what its wait by epoll has made ready. */
     if (state->has_loop && !state->step_stack) {
         change = kind == TIMER_HANDLE ? RUNTIME_TASK_DUE : RUNTIME_TASK_READIED;
         wait = kind == TIMER_HANDLE ? TASK_WAIT_TIMER : TASK_WAIT_READY;
@@ -57,8 +57,8 @@ int HOOK(on_asyncio_append)
     return 0;
 }
 
-/* Other threads have contexts, too, but take no steps of asyncio's; loops that others have written
- * (uvloop) take other ones. */
+/* Returns whether the thread runs asyncio's own event loop. Other threads have contexts, too, but
+ * run no asyncio steps. Third-party loops (uvloop) run steps differently. */
 static __always_inline bool runs_loop(struct task_state *state)
 {
     return state->has_loop && state->queues_steps;
@@ -74,14 +74,14 @@ int HOOK(on_asyncio_step)
         return 0;
     u64 stack = STACK((struct pt_regs *)ctx);
     if (stack < state->step_stack)
-        return 0; /* inside of a step: that goes on */
+        return 0; /* nested inside a step, which continues */
     state->step_stack = stack;
     tell_runtime_task(task, state, RUNTIME_TASK_STEPS, TASK_WAIT_AWAIT,
                       C_ARG_1((struct pt_regs *)ctx));
     return 0;
 }
 
-/* PyContext_CopyCurrent() returns: a task or a callback is made, and this is to be its context. */
+/* PyContext_CopyCurrent() returns the context of a task or callback that is being created. */
 SEC("uretprobe")
 int HOOK(on_asyncio_copied)
 {
@@ -94,8 +94,8 @@ int HOOK(on_asyncio_copied)
 }
 
 /*
- * deque.remove(self, item): so asyncio.Lock, Semaphore, Event and Condition (Lib/asyncio/locks.py)
- * take the future out of their queue for which a task has waited, as it goes on.
+ * deque.remove(self, item): a task that resumes after waiting for an asyncio.Lock, Semaphore, Event
+ * or Condition (Lib/asyncio/locks.py) removes its future from the queue of waiters by this call.
  */
 SEC("uprobe")
 int HOOK(on_asyncio_remove)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Programs that run already: iterators which user space lets loose on one process at a time, to
- * mark its threads and to learn what is on at that moment. None of it runs while a capture is
+ * Attaching to running programs: iterators that user space runs on one process at a time. They mark
+ * its threads and record what is in progress at that moment. None of this runs while a capture is
  * taken.
  */
 #include "datagrams.h"
@@ -10,14 +10,15 @@
 
 #define TASK_ASLEEP 3 /* TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE; include/linux/sched.h */
 
-/* What a thread is in that is asleep. Not on the stack, which has no room; one iterator runs at a
- * time. */
+/* The system call that a sleeping thread is in. Static, because the stack has no room for it; only
+ * one iterator runs at a time. */
 static struct task_state call_of_sleeper;
 
 /*
- * Marks a thread and says so; a thread that sleeps also with what it is waiting in, since nothing
- * would tell of a sleep that began before. Writes its number if it is new here: when a pass over
- * all threads writes nothing, whoever is born from then on inherits the mark.
+ * Marks a thread as traced and records that. For a sleeping thread, the record includes the call in
+ * which it sleeps, because no other record reports a sleep that began earlier. Writes the thread's
+ * number if the mark is new: once a pass over all threads writes nothing, every thread born from
+ * then on inherits the mark.
  */
 SEC("iter/task")
 int mark(struct bpf_iter__task *ctx)
@@ -45,7 +46,8 @@ int mark(struct bpf_iter__task *ctx)
     call->fd = -1;
     u8 flags = 0;
     if (is_asleep) {
-        /* Another CPU may wake it meanwhile: its state is its own to change, so this is a copy. */
+        /* Another CPU may wake the thread meanwhile. Only the thread itself may change its state,
+         * so this is a copy. */
         struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
         long nr = CALL_NUMBER(regs);
         state->sleep_told = 1;
@@ -69,7 +71,7 @@ int mark(struct bpf_iter__task *ctx)
     return 0;
 }
 
-/* Local ports on which somebody listens, by network namespace. */
+/* Local ports with a listening socket, by network namespace. */
 struct port_key {
     u32 namespace;
     u32 port;
@@ -96,14 +98,14 @@ static __always_inline void tell_role(u64 asked, u64 answer, u16 object_type)
     }
 }
 
-/* A process has this end of the channel. */
+/* Notes that a process has this end of the channel open. */
 static __always_inline void note_end(u32 *end, u32 tgid)
 {
     if (*end != tgid)
         *end = *end ? SEVERAL : tgid;
 }
 
-/* Begins to count in mid-life; whether that is new. */
+/* Starts counting a channel that is older than the capture. `is_new`: it was not counted before. */
 static __always_inline struct mid_life *mid_life_of(struct channel_key *key, void *counts,
                                                     void *counts_key, bool *is_new)
 {
@@ -113,7 +115,7 @@ static __always_inline struct mid_life *mid_life_of(struct channel_key *key, voi
     *is_new = false;
     struct mid_life *known = bpf_map_lookup_elem(&mid_lives, key);
     if (known || bpf_map_lookup_elem(counts, counts_key))
-        return known; /* NULL: born since */
+        return known; /* NULL: created after the capture began */
     if (ADD(TABLE_OLD_CHANNELS, &mid_lives, key, &life) != 0)
         return 0;
     *is_new = count_made(counts == &pipes ? TABLE_PIPES : TABLE_CHANNELS,
@@ -121,8 +123,8 @@ static __always_inline struct mid_life *mid_life_of(struct channel_key *key, voi
     return bpf_map_lookup_elem(&mid_lives, key);
 }
 
-/* Looks at what lies in the channel: if nothing has moved since the last look, nobody was about to
- * count what had moved before. */
+/* Examines the unread bytes of a channel. If nothing has moved since the last look, no call under
+ * way was about to count earlier bytes, so the counts can be settled. */
 static __always_inline void look_at_channel(struct mid_life *life, struct channel_bytes *bytes,
                                             s64 excess, s64 unread)
 {
@@ -173,7 +175,7 @@ static __always_inline void learn_unix(struct sock *sk, u32 tgid, u32 fd)
         return;
     u64 mine = bpf_get_socket_cookie(sk), theirs = bpf_get_socket_cookie(peer);
     struct unix_sock *other = (struct unix_sock *)peer;
-    /* The end that accepted has its listener's name; who connects seldom has one. */
+    /* The accepting end has its listener's name; the connecting end seldom has a name. */
     bool is_server = BPF_CORE_READ(local, addr) != 0, is_client = BPF_CORE_READ(other, addr) != 0;
     bool is_named = is_server != is_client;
     bool is_new;
@@ -194,14 +196,14 @@ static __always_inline void learn_unix(struct sock *sk, u32 tgid, u32 fd)
     if (life) {
         note_end(&life->writer, tgid);
         life->reverse = mine;
-        life->on_stdout |= fd == 0; /* one socket for both */
+        life->on_stdout |= fd == 0; /* one socket serves as stdin and stdout */
         life->is_named = is_named;
     }
     if (is_new)
         name_unix(theirs, local, other, OBJECT_UNIX);
 }
 
-/* TCP numbers its bytes itself; names and roles remain. */
+/* TCP numbers its own bytes, so only names and roles have to be learned. */
 static __always_inline void learn_tcp(struct sock *sk)
 {
     struct endpoint local, remote;
@@ -223,7 +225,7 @@ static __always_inline void learn_tcp(struct sock *sk)
     struct port_key here = {namespace, local.port}, there = {namespace, remote.port};
     bool is_server = bpf_map_lookup_elem(&listening, &here) != 0;
     if (is_server && bpf_map_lookup_elem(&listening, &there))
-        return; /* the other port may be of another machine, or a client's own */
+        return; /* the remote port may be another machine's, or the client's own */
     tell_role(is_server ? in : out, is_server ? out : in, OBJECT_TCP);
 }
 
@@ -261,7 +263,8 @@ int learn_files(struct bpf_iter__task_file *ctx)
     return 0;
 }
 
-/* Looks at the channels behind a process's descriptors, to settle what their bytes count from. */
+/* Examines the channels behind a process's descriptors to settle the origin of their byte
+ * counts. */
 SEC("iter/task_file")
 int look_at_files(struct bpf_iter__task_file *ctx)
 {

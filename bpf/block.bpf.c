@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Block requests, the whole machine's: one record each, at the completion. A thread that waits for
- * one is woken while it completes, by whomever the interrupt hits; the number of the request, kept
- * per CPU meanwhile and copied into the wake-up's record, is what connects the two.
+ * Block requests of the whole machine: one record each, sent at completion. A thread that waits for
+ * a request is woken during its completion, in the context of whatever the interrupt hit. The
+ * request's number connects the two: it is kept per CPU during the completion and copied into the
+ * wake-up's record.
  */
 #include "probe.h"
 
@@ -29,7 +30,7 @@ int HOOK(on_block_rq_insert, struct request *rq)
         .queued_ns = bpf_ktime_get_ns(),
         .tid = (u32)bpf_get_current_pid_tgid(),
     };
-    /* Not over an older entry: a requeued request has waited since its first insertion. */
+    /* Keeps an older entry: a requeued request has waited since its first insertion. */
     ADD(TABLE_BLOCKS, &requests_in_flight, &key, &times);
     return 0;
 }
@@ -43,7 +44,8 @@ int HOOK(on_block_rq_issue, struct request *rq)
         known->issued_ns = now_ns;
         return 0;
     }
-    /* Went past the I/O scheduler; it exists since start_time_ns, where the queue keeps that. */
+    /* The request bypassed the I/O scheduler. It exists since start_time_ns, if the queue keeps
+     * that time. */
     u64 start_ns = rq->start_time_ns;
     struct block_times times = {
         .queued_ns = start_ns && start_ns < now_ns ? start_ns : now_ns,
@@ -62,7 +64,8 @@ int HOOK(on_block_rq_complete, struct request *rq, int error, unsigned int bytes
     struct block_times *known = bpf_map_lookup_elem(&requests_in_flight, &key);
     if (known)
         times = *known;
-    /* A flush is never issued itself: the queue issues one of its own for all that wait for it. */
+    /* A flush request is never issued itself: the queue issues a single flush of its own for all
+     * flush requests that wait. */
     if (!times.queued_ns)
         times.queued_ns = rq->start_time_ns ? rq->start_time_ns : now_ns;
     if (!times.issued_ns)
@@ -90,8 +93,7 @@ int HOOK(on_block_rq_complete, struct request *rq, int error, unsigned int bytes
     return 0;
 }
 
-/* What it carried is carried by its neighbour, which was queued before; its memory is free again.
- */
+/* The request was merged into a neighbour that was queued earlier; its memory is free again. */
 SEC("tp_btf/block_rq_merge")
 int HOOK(on_block_rq_merge, struct request *rq)
 {
@@ -100,7 +102,7 @@ int HOOK(on_block_rq_merge, struct request *rq)
     return 0;
 }
 
-/* The request's waiters have all been told. */
+/* All waiters of the request have been woken. */
 SEC("tp_btf/block_io_done")
 int HOOK(on_block_io_done, struct request *rq)
 {

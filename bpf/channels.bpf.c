@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Bytes counted per channel, and what lies in one: what channels.h declares. */
+/* Byte counts per channel, and unread bytes of a channel: defines what channels.h declares. */
 #include "channels.h"
 
 struct pipes_map pipes SEC(".maps");
@@ -7,7 +7,7 @@ struct channels_map channels SEC(".maps");
 struct pipe_places_map pipe_places SEC(".maps");
 struct mid_lives_map mid_lives SEC(".maps");
 
-#define MOST_PARTS 256 /* buffers of a pipe or a socket that are looked at */
+#define MOST_PARTS 256 /* most buffers of a pipe or socket to examine */
 
 __hidden __noinline s64 unread_of_pipe(u64 inode_address)
 {
@@ -20,7 +20,7 @@ __hidden __noinline s64 unread_of_pipe(u64 inode_address)
     u32 parts = head - tail;
     if (parts > MOST_PARTS || parts > mask)
         return -1;
-    barrier_var(parts); /* or the loop's own bound is left out, which old verifiers need */
+    barrier_var(parts); /* else the compiler drops the loop's own bound, which old verifiers need */
     for (u32 i = 0; i < MOST_PARTS && i < parts; i++) {
         u64 at = ((tail + i) & mask) * (u64)bpf_core_type_size(struct pipe_buffer);
         struct pipe_buffer *buffer = buffers + at;
@@ -29,7 +29,7 @@ __hidden __noinline s64 unread_of_pipe(u64 inode_address)
     return BPF_CORE_READ(pipe, head) == head && BPF_CORE_READ(pipe, tail) == tail ? bytes : -1;
 }
 
-/* Bytes in the queue of a Unix socket that nobody has received; -1: not known. */
+/* Unreceived bytes in the queue of a Unix socket; -1: not known. */
 static __always_inline s64 unread_in_queue(struct sock *sk)
 {
     u32 parts = BPF_CORE_READ(sk, sk_receive_queue.qlen);
@@ -37,7 +37,7 @@ static __always_inline s64 unread_in_queue(struct sock *sk)
     s64 bytes = 0;
     if (parts > MOST_PARTS)
         return -1;
-    barrier_var(parts); /* or the loop's own bound is left out, which old verifiers need */
+    barrier_var(parts); /* else the compiler drops the loop's own bound, which old verifiers need */
     for (u32 i = 0; i < MOST_PARTS && i < parts; i++) {
         u32 consumed = 0;
         void *parameters = (void *)buffer + bpf_core_field_offset(struct sk_buff, cb);

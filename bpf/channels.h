@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Bytes counted per channel (a pipe, or one direction of a connection), so that a write and a read
- * meet by number whatever the sizes, and still do after lost records.
+ * Byte counts per channel (a pipe, or one direction of a connection). A write and a read meet by
+ * byte number, whatever their sizes, and still do after lost records.
  *
- * The two counts of a channel that is older than the capture have an unknown difference: bytes may
- * have been written and not read, and calls are under way that have moved theirs and not yet come
- * to their end, where they are counted. What they should differ by is what lies in the channel, so
- * each look at it gives the `excess` of one count over the other, but for the calls under way:
- *  - at the end of a write, those are reads, which make it too large: an upper bound;
+ * For a channel older than the capture, the difference between its two counts is unknown: bytes may
+ * have been written and not read, and calls under way may have moved bytes that they count only at
+ * their end. The counts should differ by the unread bytes in the channel. So each look at the
+ * channel gives the `excess` of one count over the other, apart from the calls under way:
+ *  - at the end of a write, those are reads, which make the excess too large: an upper bound;
  *  - at the end of a read, those are writes, which make it too small: a lower bound.
- * (Writers of one channel that race apart.) When the bounds meet it is known. So it is if nothing
- * moves between two looks. Until then the two count in ranges of their own, in which no write meets
- * a read.
+ * (Concurrent writers of one channel are an exception.) The excess is known when the bounds meet,
+ * or when nothing moves between two looks. Until then the two counts use separate ranges, in which
+ * no write meets a read.
  */
 #pragma once
 #include "look.h"
@@ -24,22 +24,22 @@ struct channel_key {
     u64 dev;    /* 0: a socket's */
 };
 
-/* What TCP numbers itself is kept in `sent` only, to extend the 32 bits of the next number. */
+/* TCP numbers its own bytes: only `sent` is used, to extend the 32 bits of the next number. */
 struct channel_bytes {
     u64 sent;
     u64 received;
-    u64 arrived;   /* Unix, by an untraced writer: what was last told to have come */
-    u64 behind_ns; /* when there was last more than was told; 0: since then all has been */
-    u64 unsettled; /* there is a struct mid_life */
-    u32 written; /* a write has been looked at: who reads need not look at the bytes. Until then it
-                  * has to: it may answer before the call that asked is at its end */
-    u32 unreadable; /* 1 << side: what that side moves has no framing we know */
-    u32 has_writer; /* a traced thread has written, so who reads knows since when it was there */
-    u16 framed[2];  /* by side: FRAMED() of what was found out about its framing; 0: nothing yet */
+    u64 arrived;    /* Unix, untraced writer: end of the bytes last reported as arrived */
+    u64 behind_ns;  /* when unreported bytes last arrived; 0: all arrivals have been reported */
+    u64 unsettled;  /* 1: the counts are not settled (struct mid_life) */
+    u32 written;    /* the framer has followed a write, so it need not follow reads. Until then it
+                     * does: the reader may answer before the writer's call ends */
+    u32 unreadable; /* 1 << side: the bytes that this side moves have no known framing */
+    u32 has_writer; /* a traced thread has written, so it is known when the bytes were sent */
+    u16 framed[2];  /* by side: FRAMED() of what is known about its framing; 0: nothing yet */
 };
 
-/* Pipes, and eventfds: what goes through one is a count, and counts as bytes. Least recently used:
- * what nobody uses falls out. */
+/* Pipes and eventfds. The counter values moved through an eventfd count as bytes. LRU: unused
+ * entries are evicted. */
 extern struct pipes_map {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
@@ -55,15 +55,15 @@ extern struct channels_map {
 } channels SEC(".maps");
 
 /*
- * In front of them, what a look costs little: a pipe has a place, which is its own from its first
- * bytes on. One that finds its place taken goes to the table, for good; so do all where the capture
- * is younger than they may be.
+ * A cheap array in front of these maps: each pipe has one place, by its inode number, which it owns
+ * from its first bytes on. A pipe whose place is taken uses the table for good, and so does every
+ * pipe if the capture may be younger than the pipes.
  */
 #define PIPE_PLACES 16384
 
-/* A cache line each. */
+/* One cache line each. */
 struct pipe_place {
-    u64 pipe; /* 0: nobody's */
+    u64 pipe; /* 0: free */
     struct channel_bytes bytes;
 };
 
@@ -74,7 +74,7 @@ extern struct pipe_places_map {
     __type(value, struct pipe_place);
 } pipe_places SEC(".maps");
 
-/* NULL: the pipe has none. */
+/* Returns the counts in the pipe's place; NULL: the pipe has no place. */
 static __always_inline struct channel_bytes *in_its_place(u64 ino, u32 dev)
 {
     if (attaching || ino >> 32)
@@ -99,7 +99,7 @@ static __always_inline struct channel_bytes *in_its_place(u64 ino, u32 dev)
 struct mid_life {
     s64 least; /* bounds of the excess */
     s64 most;
-    s64 excess; /* at the last look from outside, with all that had been moved by then */
+    s64 excess; /* at the last look from outside; `moved`: all bytes moved by then */
     u64 moved;
     u64 reverse; /* of a socket: the other direction */
     u32 reader;  /* process that has this end open; 0: none that is traced; or SEVERAL */
@@ -108,7 +108,7 @@ struct mid_life {
     u8 settled;
     u8 on_stdin; /* the reader's standard input */
     u8 on_stdout;
-    u8 is_named; /* by an address: its role is known */
+    u8 is_named; /* it has an address, so its role is known */
     u8 busy;     /* bytes were moved before it was settled */
     u8 pad[2];
 };
@@ -128,7 +128,7 @@ extern struct mid_lives_map {
 #define MOST_EXCESS (1LL << 62)
 #define LEAST_EXCESS (-MOST_EXCESS)
 
-/* To be read before what lies in the channel: what moves in between then only widens a bound. */
+/* Must be read before the unread bytes: then bytes that move in between only widen a bound. */
 static __always_inline s64 read_difference(struct channel_bytes *bytes)
 {
     return (s64)(bytes->sent - UNSETTLED_SENT) - (s64)(bytes->received - UNSETTLED_RECEIVED);
@@ -144,7 +144,7 @@ static __always_inline void settle_channel(struct channel_bytes *bytes, struct m
     life->settled = 1;
 }
 
-/* At the end of a call. */
+/* Narrows the bounds of the excess at the end of a call. */
 static __always_inline void narrow_excess(struct channel_bytes *bytes, struct channel_key *key,
                                           bool is_write, s64 excess)
 {
@@ -159,7 +159,7 @@ static __always_inline void narrow_excess(struct channel_bytes *bytes, struct ch
         life->least = excess;
     }
     if (life->least > life->most) {
-        /* Writers raced, or the channel changed while we looked: from the beginning. */
+        /* Writers raced, or the channel changed during the look: starts over. */
         life->least = is_write ? LEAST_EXCESS : excess;
         life->most = is_write ? excess : MOST_EXCESS;
     } else if (life->least == life->most) {
@@ -167,17 +167,18 @@ static __always_inline void narrow_excess(struct channel_bytes *bytes, struct ch
     }
 }
 
-/* Bytes in a pipe that nobody has read; -1: not known, or so full that a writer may be asleep with
- * some of its bytes in and some not. */
+/* Unread bytes in a pipe; -1: not known, or the pipe is so full that a writer may be asleep with
+ * only some of its bytes written. */
 __hidden s64 unread_of_pipe(u64 inode_address);
 
-/* Bytes in the queue of a Unix socket that nobody has received; -1: not known. */
+/* Unreceived bytes in the queue of a Unix socket; -1: not known. */
 __hidden s64 unread_of_unix(u64 sock_address);
 
-/* The same at little cost, where the kernel counts them itself. */
+/* As unread_of_unix(), but cheap where the kernel keeps the count itself. */
 __hidden s64 unread_of_moving(u64 sock_address);
 
-/* Eventfds share an inode with much else. */
+/* Returns whether a file is an eventfd, by its name: eventfds share an inode with many other
+ * files. */
 static __always_inline bool is_eventfd(struct file *file)
 {
     char name[9] = {};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the programs take: what cost.h declares. */
+/* Cost of the programs: defines what cost.h declares. */
 #include "cost.h"
 
 CACHE_LINES struct cpu_cost cpu_costs[MAX_CPUS];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the programs themselves take, found out while they run: how often each CPU ran one, and how
- * long some of the runs took. Which ones are timed goes by the last digits of the clock, so that no
- * regular sequence of events is met at always the same place.
+ * Cost of the programs themselves, measured while they run: how often each CPU ran a program, and
+ * how long some of the runs took. The low digits of the clock select the timed runs, so that a
+ * regular sequence of events is not always timed at the same point.
  */
 #pragma once
 #include "tasks.h"
@@ -11,20 +11,21 @@
 struct cpu_cost {
     u64 left;        /* runs until one is timed */
     u64 runs[2];     /* in other threads' time, in traced threads' */
-    u64 breakpoints; /* of the latter those that a breakpoint in the thread's own program caused */
-    u64 watchpoints; /* and those that the thread caused by writing a word that is watched */
+    u64 breakpoints; /* runs in traced threads' time, due to a breakpoint in the thread's own
+                      * program */
+    u64 watchpoints; /* likewise, due to the thread's write to a watched word */
     u64 pad[3];
     u64 timed[2]; /* runs */
     u64 timed_ns[2];
-    u64 clock_ns[2]; /* what reading the clock takes of that */
+    u64 clock_ns[2]; /* of that, the time to read the clock */
     u64 more_pad[2];
 };
 extern struct cpu_cost cpu_costs[MAX_CPUS];
 
-/* Between two runs that are timed: so many, and up to as many more. */
+/* Untimed runs between two timed ones: at least this many, and less than twice as many. */
 #define LEAST_UNTIMED 64
 
-/* To be called in a program that a breakpoint in a program of user space causes. */
+/* To be called in programs that a breakpoint in a user-space program triggers. */
 static __always_inline void count_breakpoint(void)
 {
     u64 cpu = this_cpu();
@@ -32,7 +33,7 @@ static __always_inline void count_breakpoint(void)
         cpu_costs[cpu].breakpoints++;
 }
 
-/* To be called in a program that a watchpoint causes. */
+/* To be called in programs that a watchpoint triggers. */
 static __always_inline void count_watchpoint(void)
 {
     u64 cpu = this_cpu();
@@ -40,7 +41,7 @@ static __always_inline void count_watchpoint(void)
         cpu_costs[cpu].watchpoints++;
 }
 
-/* When the run begins; 0: it is not timed. */
+/* Returns when the run began; 0: the run is not timed. */
 static __always_inline u64 program_begins(void)
 {
     struct cpu_cost *cost = &cpu_costs[this_cpu()];
@@ -57,7 +58,7 @@ static __always_inline void program_ends(u64 began_ns)
 {
     u64 cpu = this_cpu();
     struct cpu_cost *cost = &cpu_costs[cpu];
-    /* At a context switch: of who goes on. */
+    /* At a context switch, the run counts for the next thread. */
     u32 whose = (cpu_tasks[cpu].word & INDEX_MASK) != 0;
     cost->runs[whose]++;
     if (!began_ns)
@@ -69,10 +70,10 @@ static __always_inline void program_ends(u64 began_ns)
 }
 
 /*
- * A program on a tracepoint, with named arguments: SEC("tp_btf/...") int HOOK(name, type argument,
- * ...) { body }. As BPF_PROG() of bpf_tracing.h, and its runs are counted, wherever the body
- * returns: it is a function of its own. Of what the macro adds the body sees `ctx`, all arguments
- * as they came, and nothing else; so no argument may have that name.
+ * A tracepoint program with named arguments: SEC("tp_btf/...") int HOOK(name, type argument, ...) {
+ * body }. Like BPF_PROG() of bpf_tracing.h, but also counts the program's runs, wherever the body
+ * returns: the body is a separate function. Of the names that the macro adds, the body sees only
+ * `ctx`, the raw arguments; so no argument may have that name.
  */
 #define HOOK(name, args...)                                                                        \
     name(unsigned long long *ctx);                                                                 \

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The CPU a program runs on: nothing moves it to another before its end. */
+/* The CPU a program runs on. A program is not moved to another CPU before its end. */
 #pragma once
 #include "kernel_types.h"
 #include <bpf/bpf_helpers.h>
 
 #define MAX_CPUS 512 /* a power of two; no machine with more is traced (probe/mod.rs) */
 
-/* Of an array with an element for each CPU: begins where a cache line does. */
+/* Aligns an array with one element per CPU to a cache line. */
 #define CACHE_LINES __attribute__((aligned(64)))
 
 /*
- * bpf_get_smp_processor_id(), in a form of which the compiler knows that it gives the same each
- * time: it asks once a program. Masked in the same place, for the verifier: compilers look at one
- * copy of a number and use another.
+ * bpf_get_smp_processor_id() in a form that tells the compiler that the result is always the same,
+ * so that it calls the helper once per program. The mask is applied in the same asm for the
+ * verifier: compilers may mask one copy of a number and use another.
  */
 static __always_inline u64 this_cpu(void)
 {

@@ -2,16 +2,17 @@
 /*
  * Datagrams that traced threads send and receive: UDP, and Unix sockets that keep messages apart.
  *
- * Bytes of a channel are numbered as they are sent. What of them is read cannot be counted at the
- * other end, where datagrams are missing or come in another order; but on one machine a datagram is
- * the same sk_buff at both ends, across network namespaces, too. So the number is remembered by its
- * address. Where it is not known (another machine; a segment of a larger one) the reader counts for
- * itself, from the last known one on.
+ * The bytes of a channel are numbered as they are sent. The reader cannot obtain these numbers by
+ * counting, because datagrams may be missing or reordered. But on one machine a datagram is the
+ * same sk_buff at both ends, also across network namespaces, so the number is remembered by the
+ * sk_buff's address. Where the number is not known (another machine; a segment of a larger
+ * datagram) the reader counts by itself, from the last known number on.
  *
- * Which datagram a read takes is shown by a tracepoint in its copying, but not for the plainest
- * ones of UDP. Those are the first of the socket's queue, which is looked up before the call begins
- * or, when the queue is empty then, as the first one comes. A reader that is awake by then can be
- * quicker; so if it asks for the sender's address, that is what counts at the end.
+ * A tracepoint in the copying shows which datagram a read takes, but not for the plainest UDP
+ * datagrams. Those are taken from the head of the socket's queue. The head is looked up before the
+ * call begins or, if the queue is empty then, when the first datagram arrives. A reader that is
+ * awake by then can be faster than this lookup; so if it asks for the sender's address, that
+ * address decides at the end of the call.
  */
 #include "datagrams.h"
 #include "syscall_numbers.h"
@@ -22,10 +23,9 @@ struct datagrams_map datagrams SEC(".maps");
 struct flows_map flows SEC(".maps");
 struct ports_map ports SEC(".maps");
 
-/* The first in the queue of a UDP socket that a traced thread reads from, by the socket's
- * identify_socket(); without an sk_buff: the channel of the last one. Of a Unix socket only that it
- * is read.
- */
+/* The first datagram in the queue of each UDP socket that a traced thread reads from, by the
+ * socket's identify_socket(). Without an sk_buff, an entry holds the channel of the last datagram.
+ * For a Unix socket, the entry only says that the socket is read. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
@@ -33,7 +33,7 @@ struct {
     __type(value, struct datagram);
 } heads SEC(".maps");
 
-/* That a running call has copied, by thread. */
+/* The datagram that a running call has copied, by thread. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
@@ -41,8 +41,8 @@ struct {
     __type(value, struct datagram);
 } copied SEC(".maps");
 
-/* When a datagram came of which this is remembered. If that is all, since nobody traced has sent
- * it, it is not remembered any more: NULL. */
+/* Takes over the arrival time of a remembered datagram. If nothing else is known because the sender
+ * is untraced, forgets the datagram and returns NULL. */
 static __always_inline struct datagram *take_arrival(struct datagram *d, struct datagram *known)
 {
     if (!known)
@@ -54,7 +54,7 @@ static __always_inline struct datagram *take_arrival(struct datagram *d, struct 
     return 0;
 }
 
-/* Recognises a datagram in the queue of a UDP socket. */
+/* Identifies a datagram in the queue of a UDP socket. */
 static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, struct datagram *d)
 {
     struct headers h;
@@ -66,7 +66,7 @@ static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, 
     u64 key = (u64)skb;
     struct datagram *sent = take_arrival(d, bpf_map_lookup_elem(&datagrams, &key));
     if (sent && sent->channel != d->channel) {
-        DROP(TABLE_DATAGRAMS, &datagrams, &key); /* of another that had this address */
+        DROP(TABLE_DATAGRAMS, &datagrams, &key); /* of an earlier datagram at this address */
         sent = 0;
     }
     if (!sent && h.fragment) {
@@ -90,7 +90,7 @@ static __always_inline void name_unix_channels(struct datagram *d, struct sock *
     d->object_type = OBJECT_UNIX_DGRAM;
 }
 
-/* The same in the queue of a Unix socket. */
+/* Identifies a datagram in the queue of a Unix socket. */
 static __always_inline void recognise_unix(struct sk_buff *skb, struct sock *sk, struct datagram *d)
 {
     struct sock *sender = READ(sk_buff, skb, sk);
@@ -98,10 +98,11 @@ static __always_inline void recognise_unix(struct sk_buff *skb, struct sock *sk,
     set_bytes(d, READ(sk_buff, skb, len));
     u64 key = (u64)skb;
     struct datagram *sent = take_arrival(d, bpf_map_lookup_elem(&datagrams, &key));
-    /* Who did not read here has left what was known of it, and another is now at its address. */
+    /* An untraced reader leaves the entry of the datagram it took, and another datagram may now be
+     * at that address. */
     bool is_it = sent && (sent->channel == d->channel || !READ(sock, sender, sk_socket));
     if (is_it && sent->bytes == d->bytes && sent->object_type == d->object_type) {
-        d->channel = sent->channel; /* closed meanwhile, the sender has no inode any more */
+        d->channel = sent->channel; /* a sender that has closed meanwhile has no inode */
         d->reverse = sent->reverse;
         d->offset = sent->offset;
         d->has_offset = true;
@@ -122,15 +123,15 @@ static __always_inline struct sk_buff *first_of(struct sk_buff_head *queue)
     return first == (struct sk_buff *)queue ? 0 : first;
 }
 
-/* The next datagram that a UDP socket gives out, or none. */
+/* The datagram that the next read of a UDP socket takes, or none. */
 static __always_inline struct sk_buff *first_in(struct sock *sk)
 {
     struct sk_buff *first = first_of(&((struct udp_sock *)sk)->reader_queue);
     return first ?: first_of(&sk->sk_receive_queue);
 }
 
-/* Who reads on another CPU has taken it while it was looked up here, and may have been at its end
- * before it was remembered: then nobody else would forget it. */
+/* Forgets a head that a reader on another CPU took during the lookup here. The reader's call may
+ * have ended before the head was stored, so that nothing else would remove it. */
 static __always_inline void forget_head(u64 key, u64 skb)
 {
     struct datagram *head = bpf_map_lookup_elem(&heads, &key);
@@ -151,8 +152,8 @@ static __always_inline u64 last_of(struct sock *sk, u16 object_type)
     return last == (struct sk_buff *)reader ? 0 : (u64)last;
 }
 
-/* Remembers what the next read of a UDP socket will take, or that nothing is there. `now_ns`: when
- * the last in its queue came, if that is now; else 0. */
+/* Remembers which datagram the next read of a UDP socket will take, or that there is none.
+ * `now_ns`: the present time if the last datagram in the queue has just arrived; else 0. */
 static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
 {
     struct datagram d = {};
@@ -161,11 +162,12 @@ static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
     u64 former = known ? *(volatile u64 *)&known->skb : 0;
     struct sk_buff *skb = first_in(sk);
     u64 address = (u64)skb;
-    /* Still there, or still nothing; but another one may have been made at the same address. */
+    /* The head is unchanged, or there is still none. But another datagram may have been allocated
+     * at the same address. */
     if (known && known->skb == address && !bpf_map_lookup_elem(&datagrams, &address))
         return;
     if (!skb && known) {
-        /* Unless one has come since: its interrupt has remembered it here. */
+        /* Not if a datagram has arrived since: its interrupt has stored it here. */
         if (former)
             __sync_val_compare_and_swap(&known->skb, former, 0);
         return;
@@ -176,7 +178,8 @@ static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
     if (now_ns && address == last_of(sk, OBJECT_UDP))
         d.arrived_ns = now_ns;
     if (!d.arrived_ns && !d.has_offset) {
-        /* As it came, another CPU may have taken what was to be known of it. */
+        /* Another CPU may have identified the datagram on its arrival, and removed what was known
+         * of it. */
         struct datagram *meanwhile = bpf_map_lookup_elem(&heads, &key);
         if (meanwhile && meanwhile->skb == address)
             return;
@@ -195,21 +198,21 @@ static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
         forget_head(key, address);
 }
 
-/* Several may come to a queue before anybody is told of the first. */
+/* Several datagrams may enter a queue before the arrival of the first one is reported. */
 #define MOST_AT_ONCE 4
 
 /*
- * A datagram has come to the queue of a socket that is read here: remembers when, if it is not read
- * yet. Of UDP its sender, if traced, has remembered more; of a Unix socket the sender is not
- * traced.
+ * A datagram has entered the queue of a socket that a traced thread reads. Remembers the arrival
+ * time, unless the datagram has already been read. A traced sender of UDP has already remembered
+ * more; a sender on a Unix socket is untraced here.
  */
 static __noinline void datagram_arrived(struct sock *sk, u16 object_type)
 {
     u64 last = last_of(sk, object_type), key = last, now_ns = bpf_ktime_get_ns();
     for (u32 i = 0; i < MOST_AT_ONCE && key; i++) {
         struct datagram *known = bpf_map_lookup_elem(&datagrams, &key);
-        /* Of the last one what is known may be of another that had this address; but those of UDP
-         * tell by themselves which they are. */
+        /* The entry of the last datagram may be of an earlier one at the same address. Entries of
+         * UDP are checked when they are used, by their channel. */
         if (known && key != last)
             return;
         if (known && object_type == OBJECT_UDP) {
@@ -218,7 +221,7 @@ static __noinline void datagram_arrived(struct sock *sk, u16 object_type)
             struct datagram d = {.skb = key, .arrived_ns = now_ns};
             PUT(TABLE_DATAGRAMS, &datagrams, &key, &d);
         }
-        /* Who reads on another CPU may just have taken it, and not found this. */
+        /* A reader on another CPU may just have taken the datagram without finding this entry. */
         if (key == last && last_of(sk, object_type) != key) {
             DROP(TABLE_DATAGRAMS, &datagrams, &key);
             return;
@@ -230,7 +233,7 @@ static __noinline void datagram_arrived(struct sock *sk, u16 object_type)
     }
 }
 
-/* A reader copies a datagram: that is the one it takes. */
+/* A reader copies a datagram, so this is the datagram that it takes. */
 SEC("tp_btf/skb_copy_datagram_iovec")
 int HOOK(on_skb_copy_datagram_iovec, struct sk_buff *skb)
 {
@@ -264,12 +267,12 @@ __hidden __noinline void await_datagrams(u64 ino)
 __hidden __noinline void await_datagram(struct task_state *state)
 {
     u64 thread = bpf_get_current_pid_tgid();
-    DROP(TABLE_COPIED, &copied, &thread); /* only peeked at */
+    DROP(TABLE_COPIED, &copied, &thread); /* left by a call that only peeked */
     if (state->object_type == OBJECT_UDP)
         look_at_head((struct sock *)state->sk, 0);
 }
 
-/* A datagram has been put in the queue of a Unix socket, inside its sender's own call. */
+/* A datagram has been queued on a Unix socket, inside its sender's own call. */
 static __noinline void unix_sent(struct task_state *state, struct sock *to)
 {
     if (!state)
@@ -277,12 +280,12 @@ static __noinline void unix_sent(struct task_state *state, struct sock *to)
     struct sk_buff *skb = READ(sock, to, sk_receive_queue.prev);
     u64 key = (u64)skb, sender = (u64)READ(sk_buff, skb, sk);
     u32 bytes = READ(sk_buff, skb, len);
-    /* Who reads on another CPU may have taken and freed it meanwhile: what was read of it counts
-     * only if it is still there. */
+    /* A reader on another CPU may have taken and freed the datagram meanwhile: the fields just read
+     * are valid only if it is still queued. */
     barrier();
     bool is_there = (u64)READ(sock, to, sk_receive_queue.prev) == key;
     if (key == (u64)&to->sk_receive_queue || !is_there || sender != state->sk) {
-        state->receiver = (u64)to; /* read already, or another is behind it: it is only counted */
+        state->receiver = (u64)to; /* already read, or another one is behind it: only count it */
         return;
     }
     struct sock *from = (struct sock *)state->sk;
@@ -298,21 +301,21 @@ static __noinline void unix_sent(struct task_state *state, struct sock *to)
     number_datagram(state, &d, counted);
     PUT(TABLE_DATAGRAMS, &datagrams, &key, &d);
     state->skb = key;
-    /* Who reads on another CPU may have taken it before this was remembered, and has counted for
-     * itself. The next one at this address would be taken for it. */
+    /* A reader on another CPU may have taken the datagram before this entry was stored, and counted
+     * by itself. The next datagram at this address would be mistaken for it. */
     if ((u64)READ(sock, to, sk_receive_queue.prev) != key)
         DROP(TABLE_DATAGRAMS, &datagrams, &key);
 }
 
-/* The same of a datagram that may be of an untraced sender. The functions are not inlined, for the
- * hook's stack. */
+/* A datagram has arrived, perhaps from an untraced sender. These functions are not inlined, to save
+ * the hook's stack. */
 static __noinline void datagram_came(struct sock *sk, u16 object_type)
 {
     u64 key = identify_socket(sk);
     struct datagram *head = bpf_map_lookup_elem(&heads, &key);
     bool is_accepted = key || object_type != OBJECT_UNIX_DGRAM;
     if (!head && is_accepted)
-        return; /* nobody traced reads it */
+        return; /* no traced thread reads it */
     if (head && object_type == OBJECT_UDP && !head->skb) {
         look_at_head(sk, bpf_ktime_get_ns());
         head = bpf_map_lookup_elem(&heads, &key);
@@ -354,7 +357,7 @@ int HOOK(on_sk_data_ready, struct sock *sk)
     return note_arrival(sk);
 }
 
-/* Where that tracepoint lies in kernels that have it, from 6.3 on (commit 40e0b0908142 "net/sock:
+/* Kernels that have the tracepoint, from 6.3 on, have it here (commit 40e0b0908142 "net/sock:
  * Introduce trace_sk_data_ready()"). */
 SEC("fentry/sock_def_readable")
 int HOOK(on_sock_def_readable, struct sock *sk)
@@ -362,7 +365,7 @@ int HOOK(on_sock_def_readable, struct sock *sk)
     return note_arrival(sk);
 }
 
-/* The channels of a connected socket: false if it is none. */
+/* Finds the channels of a connected socket; false if the socket is not connected. */
 static __always_inline bool connected_channels(struct datagram *d, struct sock *sk, bool is_write)
 {
     u16 object_type = socket_type(sk);
@@ -398,7 +401,7 @@ __hidden __noinline void datagram_sent(struct task_state *state, struct sock *sk
         name_unix_channels(&d, sk, (struct sock *)receiver);
     else if (!connected_channels(&d, sk, true))
         return;
-    /* It waits for an address, or was read before it could be seen. */
+    /* The datagram waits for an address to be resolved, or was read before it could be seen. */
     bool is_new;
     struct channel_bytes *counted = channel_state(d.channel, &is_new);
     set_bytes(&d, bytes);
@@ -406,7 +409,7 @@ __hidden __noinline void datagram_sent(struct task_state *state, struct sock *sk
         number_datagram(state, &d, counted);
 }
 
-/* The same of a UDP socket that hears from one other only. */
+/* Finds the channels of a UDP socket that receives from one sender only. */
 static __always_inline bool only_arrivals(struct datagram *d, struct sock *sk)
 {
     if (socket_type(sk) != OBJECT_UDP)
@@ -439,7 +442,7 @@ __hidden __noinline void datagram_received(struct task_state *state, struct sock
     } else if (head && head->skb && head->bytes) {
         d = *head;
     } else {
-        /* Nothing has been seen in its queue, of which the reader was quicker to take it. */
+        /* The datagram was not seen in the queue: the reader took it first. */
         bool only = head && head->channel && !head->several;
         if (only) {
             d.channel = head->channel;
@@ -476,7 +479,8 @@ __hidden __noinline void datagram_received(struct task_state *state, struct sock
         look_at_head(sk, 0);
 }
 
-/* The address at the other end that a program gave a call, or asked it for; false: none. */
+/* Reads the address of the other end that a program passed to a call or requested from it; false:
+ * there is none. */
 static __always_inline bool read_address(u64 address, struct endpoint *other)
 {
     union {
@@ -499,8 +503,8 @@ static __always_inline bool read_address(u64 address, struct endpoint *other)
     return true;
 }
 
-/* The channel from an address to the socket of the running call, if its datagrams were seen.
- * `here`: if it is of this machine. */
+/* The channel from an address to the running call's socket, if datagrams on it were seen. `here`:
+ * only if the address is of this machine. */
 static __always_inline struct flow *flow_from(struct task_state *state, u64 address, bool here)
 {
     struct endpoint other = {};
@@ -511,7 +515,8 @@ static __always_inline struct flow *flow_from(struct task_state *state, u64 addr
     return bpf_map_lookup_elem(&flows, &key);
 }
 
-/* A call that may have read a datagram: on one machine those of a channel are read in order. */
+/* Settles the sender for a call that may have read a datagram. On one machine, the datagrams of a
+ * channel are read in order. */
 static __always_inline void settle_sender(struct task_state *state, u64 address, s64 bytes)
 {
     struct socket_transfer *t = &state->socket;
@@ -519,7 +524,7 @@ static __always_inline void settle_sender(struct task_state *state, u64 address,
     if (!flow || (t->bytes && t->channel == flow->channel))
         return;
     if (t->bytes) {
-        /* Another one was taken for it, which is still to be read. */
+        /* This call's datagram was mistaken for another one, which is still to be read. */
         u64 channel = t->channel;
         struct channel_bytes *mistaken = bpf_map_lookup_elem(&channels, &channel);
         if (mistaken)
@@ -543,8 +548,8 @@ static __always_inline void settle_sender(struct task_state *state, u64 address,
     };
 }
 
-/* A call that sent a datagram of which no packet was seen. One to another machine may leave later,
- * when that one's address is known, and is seen then. */
+/* Settles the receiver for a call that sent a datagram without a packet being seen. A datagram to
+ * another machine may leave later, when that machine's address is resolved, and is seen then. */
 static __always_inline void settle_receiver(struct task_state *state, u64 address, s64 bytes)
 {
     struct flow *flow = flow_from(state, address, true);
@@ -553,7 +558,7 @@ static __always_inline void settle_receiver(struct task_state *state, u64 addres
     struct datagram d = {
         .channel = flow->reverse, .reverse = flow->channel, .object_type = OBJECT_UDP};
     set_bytes(&d, bytes);
-    /* It is named as its first packet is seen. */
+    /* The channel gets its name when its first packet is seen. */
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &d.channel);
     if (counted)
         number_datagram(state, &d, counted);
@@ -577,7 +582,8 @@ __hidden __noinline void settle_other_end(struct task_state *state, struct pt_re
     case NR_recvmmsg: {
         if (bytes != 1 || t->bytes)
             break;
-        /* Read before it could be seen in the queue: struct mmsghdr, include/linux/socket.h */
+        /* The datagram was read before it could be seen in the queue: struct mmsghdr,
+         * include/linux/socket.h */
         u32 length = 0;
         flags = CALL_ARG_4(regs);
         bpf_probe_read_user(&address, sizeof(address), (void *)CALL_ARG_2(regs));
@@ -591,7 +597,7 @@ __hidden __noinline void settle_other_end(struct task_state *state, struct pt_re
     bool is_write = state->nr == NR_sendto || state->nr == NR_sendmsg;
     if (is_write && !t->bytes && !(flags & MSG_MORE))
         settle_receiver(state, address, bytes);
-    bool was_written = t->bytes && (t->flags & SYSCALL_WRITE); /* what had to wait left meanwhile */
+    bool was_written = t->bytes && (t->flags & SYSCALL_WRITE); /* a delayed one left meanwhile */
     if (!is_write && !was_written && !(flags & (MSG_PEEK | MSG_ERRQUEUE)))
         settle_sender(state, address, bytes);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What several files need of datagrams: what they are, and their packets. */
+/* Declarations shared by several files: datagrams and their packets. */
 #pragma once
 #include "sockets.h"
 
@@ -14,16 +14,16 @@ struct datagram {
     u64 channel;
     u64 reverse;
     u64 offset;
-    u32 bytes; /* 0: none is known */
+    u32 bytes; /* 0: no datagram is known */
     u16 object_type;
     u16 flags;      /* SYSCALL_EMPTY */
-    u32 has_offset; /* else it is yet to be counted */
-    u64 arrived_ns; /* when it came to its receiver's queue; 0: not seen */
-    u32 several;    /* of a socket's first one: they have come on more than one channel */
+    u32 has_offset; /* else `offset` is still to be counted */
+    u64 arrived_ns; /* when it entered its receiver's queue; 0: not seen */
+    u32 several;    /* in `heads`: datagrams have arrived on more than one channel */
 };
 
-/* On their way: by sk_buff, or by what fragments have in common. Of those that nobody traced has
- * sent only `arrived_ns` is known. Least recently used. */
+/* Datagrams in transit, by sk_buff or by what the fragments of a datagram have in common. If the
+ * sender is untraced, only `arrived_ns` is known. LRU. */
 extern struct datagrams_map {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
@@ -31,8 +31,7 @@ extern struct datagrams_map {
     __type(value, struct datagram);
 } datagrams SEC(".maps");
 
-/* The channels of datagrams by where they come from and the port they go to. Least recently used.
- */
+/* Channels of datagrams, by the sender's endpoint and the receiver's port. LRU. */
 struct flow {
     u64 channel;
     u64 reverse;
@@ -51,10 +50,10 @@ static __always_inline u64 flow_key(const struct endpoint *from, u32 to_port, u3
     return mix_hash(mix_hash(hash, from->address[1]), (u64)from->port << 16 | to_port);
 }
 
-/* The only channel that datagrams for a port have come on. Least recently used. */
+/* The only channel on which datagrams for a port have arrived. LRU. */
 struct arrivals {
     struct flow flow;
-    u64 several; /* there are others */
+    u64 several; /* datagrams have arrived on other channels, too */
 };
 
 extern struct ports_map {
@@ -69,15 +68,15 @@ static __always_inline u64 port_key(u32 port, u32 net)
     return mix_hash(net, port);
 }
 
-/* What the headers of a UDP packet say. */
+/* Contents of the headers of a UDP packet. */
 struct headers {
     struct endpoint from;
     struct endpoint to;
-    u32 fragment; /* identifies the datagram of which this is part; 0: it is whole */
+    u32 fragment; /* identifies the datagram that this fragment belongs to; 0: it is whole */
     u32 bytes;    /* of payload */
 };
 
-/* Reads IP and UDP headers; false where there are none, as in later fragments. */
+/* Reads the IP and UDP headers; false if there are none, as in later fragments. */
 static __always_inline bool read_headers(struct sk_buff *skb, struct headers *h)
 {
     unsigned char *packet = READ(sk_buff, skb, head) + READ(sk_buff, skb, network_header);
@@ -128,7 +127,7 @@ static __always_inline bool read_headers(struct sk_buff *skb, struct headers *h)
     return true;
 }
 
-/* A datagram's place on its channel: an empty one takes one byte of it. */
+/* Sets how many bytes of its channel a datagram takes: an empty one takes one byte. */
 static __always_inline void set_bytes(struct datagram *d, u32 bytes)
 {
     d->bytes = bytes ? bytes : 1;
@@ -145,7 +144,7 @@ static __always_inline void name_channels(struct datagram *d, const struct endpo
     d->object_type = OBJECT_UDP;
 }
 
-/* A channel of UDP whose ends are known: its name, if that is news. */
+/* Registers a UDP channel whose ends are known. If the channel is new, records its name. */
 static __always_inline struct channel_bytes *learn_channel(const struct datagram *d,
                                                            const struct endpoint *from,
                                                            const struct endpoint *to, u32 net)
@@ -153,7 +152,7 @@ static __always_inline struct channel_bytes *learn_channel(const struct datagram
     bool is_new;
     struct channel_bytes *counted = channel_state(d->channel, &is_new);
     if (is_new) {
-        /* One structure and one key for both maps: the stack of who calls is nearly full. */
+        /* One structure and one key serve both maps: the callers' stack is nearly full. */
         struct arrivals first = {.flow = {.channel = d->channel, .reverse = d->reverse}};
         u64 key = flow_key(from, to->port, net);
         PUT(TABLE_FLOWS, &flows, &key, &first.flow);
@@ -173,7 +172,7 @@ static __always_inline u64 fragments_key(u64 channel, u32 fragment)
     return mix_hash(channel, fragment) | 1; /* no sk_buff has that address */
 }
 
-/* Gives a datagram that leaves its number, and notes it as a transfer of the running call. */
+/* Numbers an outgoing datagram and notes it as a transfer of the running call. */
 static __always_inline void number_datagram(struct task_state *state, struct datagram *d,
                                             struct channel_bytes *counted)
 {
@@ -191,21 +190,22 @@ static __always_inline void number_datagram(struct task_state *state, struct dat
     note_transfer(state, &moved);
 }
 
-/* A packet of a UDP socket is given to a device: in most cases inside the sender's own call.
- * Whether it is a datagram of a traced thread's, and whole. */
+/* A packet of a UDP socket is handed to a device, in most cases inside the sender's own call.
+ * Returns whether it is a whole datagram of a traced thread. */
 static __always_inline bool datagram_leaves(struct sk_buff *skb, struct sock *sk,
                                             struct datagram *d)
 {
     struct task_state *state = traced_current();
     if (!state || !state->enter_ns)
         return false;
-    /* A softirq may send what had to wait, for an address to be resolved, for others, too. */
+    /* A softirq may also send other threads' datagrams, which had to wait for an address to be
+     * resolved. */
     bool own = state->fd >= 0 && state->sk == (u64)sk;
     if (!own && interrupt_context())
         return false;
     u64 key = (u64)skb;
     if (state->skb == key)
-        return false; /* on to the device below */
+        return false; /* noted before; now passed on to the underlying device */
     struct headers h;
     if (!read_headers(skb, &h))
         return false;
@@ -217,7 +217,7 @@ static __always_inline bool datagram_leaves(struct sk_buff *skb, struct sock *sk
     if (!counted)
         return false;
     number_datagram(state, d, counted);
-    /* What fragments are put together to is any of them. */
+    /* The reassembled datagram may lie in the sk_buff of any fragment. */
     bool whole = skb->len >= h.bytes + UDP_HEADER_BYTES;
     if (!whole)
         key = fragments_key(d->channel, h.fragment);
@@ -230,8 +230,9 @@ static __always_inline bool is_datagram(u16 object_type)
     return object_type == OBJECT_UDP || object_type == OBJECT_UNIX_DGRAM;
 }
 
-/* From now on it is remembered when datagrams come to this socket. What is first in its queue is
- * not known: no sk_buff has that address. Not inlined, for its callers' stack. */
+/* Remembers the arrival times of this socket's datagrams from now on. The first datagram in its
+ * queue is not known: the entry gets an address that no sk_buff has. Not inlined, to save its
+ * callers' stack. */
 __hidden void await_datagrams(u64 ino);
 
 /* A call that reads from a descriptor begins. */
@@ -241,6 +242,6 @@ __hidden void await_datagram(struct task_state *state);
 __hidden void datagram_sent(struct task_state *state, struct sock *sk, s32 bytes, int flags);
 __hidden void datagram_received(struct task_state *state, struct sock *sk, s32 bytes);
 
-/* A call that may have moved a datagram of UDP ends: where that was not seen, or another one was
- * taken for it, the address that the program gave, or asked for, says on which channel it was. */
+/* A call that may have moved a UDP datagram ends. If the datagram was not seen, or was mistaken for
+ * another one, its channel follows from the address that the program passed or requested. */
 __hidden void settle_other_end(struct task_state *state, struct pt_regs *regs, s64 bytes);

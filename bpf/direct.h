@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Direct hooks: functions of the kernel that traced threads run through in their system calls, from
- * begin to end. Each has two pairs of programs, for fentry with fexit and for kprobe with
- * kretprobe; user space loads one of them, or none, and says what the function is called on this
+ * Direct hooks: kernel functions that traced threads execute in their system calls, recorded from
+ * entry to return. Each function has two pairs of programs, for fentry with fexit and for kprobe
+ * with kretprobe; user space loads one of them, or none, and sets the function's name on this
  * kernel (userspace/src/probe/direct.rs).
  */
 #pragma once
 #include "missed_switches.h"
 
-/* A thread is in one function of each sort at a time; what it runs through inside is not told. */
+/* A thread is in one function of each sort at a time; nested functions of the same sort are not
+ * recorded. */
 enum direct_sort { DIRECT_COPY, DIRECT_WAIT, DIRECT_TRANSPORT, DIRECT_SORTS };
 
 struct direct_run {
     u64 began_ns; /* 0: in none */
-    u64 call_ns;  /* began in the call that was entered then: else its end was missed */
-    u64 inside;   /* of the same sort, begun in it */
+    u64 call_ns;  /* entry of the system call it began in; another call: its end was missed */
+    u64 inside;   /* number of nested functions of the same sort under way */
     u64 number;
-    u64 slept; /* how often the thread had, before */
+    u64 slept; /* the thread's count of sleeps at entry */
 };
 
 struct direct_runs {
@@ -30,7 +31,8 @@ extern struct direct_tasks_map {
     __type(value, struct direct_runs);
 } direct_tasks SEC(".maps");
 
-/* What is kept of a thread that is traced and in a system call, and whose own work this is. */
+/* Returns the state of a traced thread in a system call; NULL also in interrupts, which are not the
+ * thread's own work. */
 static __always_inline struct direct_run *
 direct_run(struct task_struct *task, struct task_state *state, enum direct_sort sort, u64 flags)
 {
@@ -55,11 +57,11 @@ static __always_inline int direct_begins(enum direct_sort sort, u64 number)
     run->number = number;
     run->slept = task->nvcsw;
     run->call_ns = state->enter_ns;
-    run->began_ns = bpf_ktime_get_ns(); /* last: the time of this program falls before */
+    run->began_ns = bpf_ktime_get_ns(); /* last, so that this program's own time is not included */
     return 0;
 }
 
-/* `number`: 0: that of its begin. */
+/* `number`: 0 stands for the number noted at entry. */
 static __always_inline int direct_ends(enum direct_sort sort, enum function function, u64 number)
 {
     u64 now_ns = bpf_ktime_get_ns();
@@ -75,7 +77,7 @@ static __always_inline int direct_ends(enum direct_sort sort, enum function func
     u64 began_ns = run->began_ns;
     run->began_ns = 0;
     if (sort == DIRECT_WAIT && run->slept == task->nvcsw)
-        return 0; /* nothing had to be waited for */
+        return 0; /* it did not have to wait */
     on_its_cpu(task, state, now_ns);
     emit (rec_function, r, now_ns) {
         r->hdr = (struct rec_hdr){
@@ -98,8 +100,8 @@ static __always_inline u64 result_of_function(void *ctx)
 }
 
 /*
- * The programs of a function. `begin` and `end` are numbers that are to be told of it, as DIRECT_*
- * takes them from its arguments when it begins, or from its result when it ends.
+ * The programs of a function. `begin` and `end` say which number to record, as one of DIRECT_*:
+ * taken from the function's arguments at its entry, or from its result at its return.
  */
 #define DIRECT_NOTHING(how) 0
 #define DIRECT_ARG_2(how) DIRECT_ARG_2_##how

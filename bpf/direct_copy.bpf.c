@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Copies of payload between user memory and the kernel's: out of what a socket has received
- * (net/core/datagram.c), and into what a Unix or UDP socket sends (the same; net/ipv4/ip_output.c).
- * What copies into pipes, files and TCP's packets (_copy_from_iter() and its like) lies in lib/,
- * which is built without what tracers need (lib/Makefile), and may not be hooked.
+ * Copies of payload between user memory and kernel memory: out of data that a socket has received
+ * (net/core/datagram.c), and into data that a Unix or UDP socket sends (same file;
+ * net/ipv4/ip_output.c). The functions that copy into pipes, files and TCP packets
+ * (_copy_from_iter() and its like) lie in lib/, which is built without the code that tracers need
+ * (lib/Makefile), so they cannot be hooked.
  */
 #include "direct.h"
 

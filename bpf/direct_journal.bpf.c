@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Waits for a journal: for a commit (fs/jbd2/journal.c), of the transaction that is its second
- * argument, and to start a handle (fs/jbd2/transaction.c). */
+/* Waits for a journal: for the commit of a transaction, which is the second argument
+ * (fs/jbd2/journal.c), and to start a handle (fs/jbd2/transaction.c). */
 #include "direct.h"
 
 DIRECT(commit_wait, DIRECT_WAIT, FUNCTION_COMMIT_WAIT, DIRECT_ARG_2, DIRECT_NOTHING)

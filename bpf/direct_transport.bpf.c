@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a call does below the layers that all files have in common (fs/open.c, fs/pipe.c,
- * net/ipv4/tcp.c), and waits for a socket that another call holds (net/core/sock.c). */
+/* Work of a call below the layers common to all files (fs/open.c, fs/pipe.c, net/ipv4/tcp.c), and
+ * waits for a socket that another call holds (net/core/sock.c). */
 #include "direct.h"
 
 DIRECT(open, DIRECT_TRANSPORT, FUNCTION_OPEN, DIRECT_NOTHING, DIRECT_NOTHING)

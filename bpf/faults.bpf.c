@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Page faults of traced threads. The exception tracepoints mark the beginning. No tracepoint marks
- * the end, but mm_account_fault() (mm/memory.c) raises a software perf event when
- * handle_mm_fault() has done its work: counted with period 1 it is the end of the fault, less the
- * return to user mode.
+ * the end, but mm_account_fault() (mm/memory.c) raises a software perf event when handle_mm_fault()
+ * has done its work: with period 1, this event marks the end of the fault, except for the return to
+ * user mode.
  */
 #include "missed_switches.h"
 
 static __always_inline int fault_begins(unsigned long address, struct pt_regs *regs, u32 flags)
 {
     struct task_state *state = traced_current();
-    /* A fault at an address of the kernel's is none that has an end below. */
+    /* A fault at a kernel address has no end event below. */
     if (!state || (s64)address < 0)
         return 0;
     state->fault_address = address;

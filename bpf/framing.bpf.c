@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The framing inside byte streams: what frames or messages the bytes are that a traced thread has
- * just moved through a stream socket. The bytes are read where the program has them, at the end of
- * its call, and only headers are; the state is kept across calls. What a stream speaks is found
- * out from its first bytes, by the table of protocols (protocols.h).
+ * The framing inside byte streams: finds the frames or messages in the bytes that a traced thread
+ * has just moved through a stream socket. The bytes are read from the program's buffers at the end
+ * of its call, and only the headers are read; the state is kept across calls. The table of
+ * protocols (protocols.h) recognizes a stream's protocol by its first bytes.
  */
 #include "framing.h"
 #include "protocols.h"
 #include "syscall_numbers.h"
 
 /*
- * Of a call: more is a gap, and told. A frame takes one, a line as many as it has 32 bytes; a SET
- * of Redis five, so that a thousand of them in one call (5,001) are followed. A step takes about 60
- * ns, during which nobody else has the CPU.
+ * Steps per call; more is recorded as a gap. A frame takes one step, a line one for each 32 bytes,
+ * a SET of Redis five, so that a thousand of them in one call (5,001) are followed. A step takes
+ * about 60 ns, during which no other task has the CPU.
  */
 #define MOST_STEPS 6144
 #define TRIAL_STEPS 512
 /* Calls whose bytes make no sense before a stream is left alone. */
 #define MOST_TRIES 8
 
-/* Calls of several threads may be told in another order than that of their bytes. */
+/* Calls of several threads may be recorded in another order than that of their bytes. */
 #define LATE_BYTES (1 << 20)
-/* Between the bytes of a connection and those of the next one of the same ends: the kernel makes
- * the first number of both from the same addresses and a clock of 64 ns, a second apart. */
+/* Least distance between the byte numbers of a connection and those of the next one between the
+ * same ends. The kernel derives the first number of both from the same addresses and a clock of 64
+ * ns, a second apart. */
 #define LEAST_APART (8 << 20)
-/* More can never be skipped unseen: sequence numbers have 32 bits. */
+/* Larger gaps cannot be skipped: sequence numbers have 32 bits. */
 #define MOST_GAP (1ULL << 31)
 
 #define MSG_TRUNC 0x20
@@ -34,14 +35,13 @@ struct framer_key {
     u64 side;
 };
 
-/* Streams whose framing is followed, at most; user space makes it what the machine has room for. */
+/* Most streams whose framing is followed; user space sets it to what the machine has room for. */
 const volatile u32 most_framers = 8192;
 
-/* Which of the framers is a stream's, by channel and by whether who writes or who reads is looked
- * at. */
+/* Index of a stream's framer, by channel and side (the writer's or the reader's). */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, 8192); /* most_framers, as below */
+    __uint(max_entries, 8192); /* most_framers, like `framers` */
     __type(key, struct framer_key);
     __type(value, u32);
 } framer_places SEC(".maps");
@@ -145,7 +145,7 @@ static __always_inline bool begin_at_message(struct framer *f)
     return begin_message(f);
 }
 
-/* Where the program has the bytes its call moved. Some calls have them nowhere. */
+/* Finds the program's buffers with the bytes that its call moved; false: the call has none. */
 static __always_inline bool find_buffers(struct framer *f, const struct task_state *state,
                                          struct pt_regs *regs)
 {
@@ -207,7 +207,7 @@ static __always_inline void advance_cursor(struct framer *f, u64 bytes)
 
 static __always_inline bool next_message(struct framer *f)
 {
-    struct user_buffer iovecs; /* an array, as it is told in a message */
+    struct user_buffer iovecs; /* the array of buffers that a message has */
     if (!f->at.messages_left ||
         bpf_probe_read_user(&iovecs, sizeof(iovecs), (void *)f->at.messages + MMSGHDR_IOVECS) !=
             0 ||
@@ -265,7 +265,7 @@ static __always_inline bool read_head(struct framer *f, u64 bytes)
         return false;
     if (bytes < want)
         want = bytes;
-    barrier_var(want); /* or older verifiers see the check of a copy */
+    barrier_var(want); /* else older verifiers see the check of a copy */
     if (want > HEAD_BYTES ||
         bpf_probe_read_user(f->at.head + have, want, (void *)f->at.buffer) != 0)
         return false;
@@ -335,8 +335,9 @@ static long take_step(u32 index, struct steps *steps)
     return 1;
 }
 
-/* Goes through the bytes of the call; whether it came to an end, of them or of what makes sense.
- * Global, so that the verifier looks at it only once. */
+/* Goes through the bytes of the call. Returns whether it stopped before the limit of steps: at the
+ * end of the bytes, or where they make no sense. Global, so that the verifier checks it only
+ * once. */
 __noinline int go_through(struct framer *f, u32 most)
 {
     struct steps steps = {.framer = f};
@@ -349,14 +350,14 @@ __noinline int go_through(struct framer *f, u32 most)
     return made < most;
 }
 
-/* At the begin of a message. */
+/* Whether the framer is at the beginning of a message. */
 static __always_inline bool is_between(struct framer *f)
 {
     return !f->at.skip && !f->at.have && f->message.state == 0;
 }
 
-/* Whether the call's bytes are of the framer's protocol, from the first one on. `first`: it is only
- * supposed to be HTTP/2. */
+/* Whether the call's bytes follow the framer's protocol, from the first one on. `first`: HTTP/2 is
+ * only assumed. */
 static __always_inline bool makes_sense(struct framer *f, bool first)
 {
     if (!begin_at_message(f))
@@ -373,7 +374,7 @@ static __always_inline bool makes_sense(struct framer *f, bool first)
     return !(f->stream.lost && ended) && http2_proven(f, whole);
 }
 
-/* The first bytes of the call into `head`. */
+/* Reads the first bytes of the call into `head`. */
 static __always_inline void peek_head(struct framer *f)
 {
     f->stream.protocol = PROTOCOL_UNKNOWN;
@@ -383,8 +384,8 @@ static __always_inline void peek_head(struct framer *f)
     f->stream.lost = 0;
 }
 
-/* Another CPU needs it for a few hundred nanoseconds, if it is about the same connection's begin.
- */
+/* Attempts to acquire a framer. Another CPU holds it for a few hundred nanoseconds, when both are
+ * at the beginning of the same connection. */
 #define MOST_WAITS 256
 
 struct attempt {
@@ -412,16 +413,16 @@ static __always_inline void release_framer(struct framer *f)
     STORE_LAST(&f->busy, 0);
 }
 
-/* When all framers are somebody's, the next stream gets that of one which was not used since the
- * last look at it: a hand goes round. */
+/* When all framers are in use, a new stream gets a framer that was not used since the last look at
+ * it: a clock hand goes round. */
 static u64 framers_given;
 static u64 framers_hand;
 
-#define MOST_SPARED 96  /* framers in use that the hand passes by, */
-#define MOST_SOUGHT 128 /* of so many that it looks at */
+#define MOST_SPARED 96  /* the hand spares framers in use among this many */
+#define MOST_SOUGHT 128 /* most framers that the hand looks at */
 
 struct search {
-    u32 place; /* 0: none; or one more than the framer's, which is acquired */
+    u32 place; /* 0: none; else 1 more than the index of the framer, which is acquired */
 };
 
 static long seek_framer(u32 index, struct search *search)
@@ -453,15 +454,15 @@ static __always_inline u32 seek_place(void)
     return search.place;
 }
 
-/* Where the next message of its stream begins is known. */
+/* Whether it is known where the next message of the stream begins. */
 static __always_inline bool is_followed(struct framer *f)
 {
     return f->stream.protocol != PROTOCOL_UNKNOWN && f->stream.protocol != PROTOCOL_OTHER &&
            !f->stream.lost && !f->trial.kind;
 }
 
-/* Takes a framer from the stream whose it was. If that is between two messages, the next framer
- * goes on where this one ends: the stream's next call makes one. */
+/* Takes a framer away from its stream. If the stream is between two messages, its next framer
+ * continues where this one ends: the stream's next call creates it. */
 static __always_inline void take_away(struct framer *f)
 {
     struct framer_key former = {.channel = f->channel, .side = f->stream.side};
@@ -479,7 +480,7 @@ static __always_inline void take_away(struct framer *f)
     f->channel = 0;
 }
 
-/* Its next byte is the first of a stream. */
+/* Resets a framer: its next byte is the first of a stream. */
 static __always_inline void start_stream(struct framer *f, u64 side)
 {
     __builtin_memset(&f->at, 0, sizeof(*f) - __builtin_offsetof(struct framer, at));
@@ -487,7 +488,7 @@ static __always_inline void start_stream(struct framer *f, u64 side)
     f->stream.fresh = 1;
 }
 
-/* A new framer for a stream; 0: there is none. */
+/* Returns a new framer for a stream; 0: none is available. */
 static __noinline struct framer *make_framer(u64 channel, u64 side)
 {
     struct framer_key key = {.channel = channel, .side = side};
@@ -504,7 +505,7 @@ static __noinline struct framer *make_framer(u64 channel, u64 side)
     start_stream(f, side);
     struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &channel);
     u16 framed = bytes ? bytes->framed[side & 1] : 0;
-    if (framed && framed != FRAMED_ANEW) { /* in the middle of its life */
+    if (framed && framed != FRAMED_ANEW) { /* the stream has had a framer */
         f->stream.protocol = FRAMED_PROTOCOL(framed);
         f->stream.role = FRAMED_ROLE(framed);
         f->stream.noted = f->stream.tries = f->stream.piece_gap = 1;
@@ -516,9 +517,10 @@ static __noinline struct framer *make_framer(u64 channel, u64 side)
     }
     f->used = 1;
     f->channel = channel;
-    /* Before it can be found: a CPU held up in between (an interrupt, a hypervisor) would let the
-     * stream's first call wait in vain. Only the hand can take it away meanwhile, which passes by
-     * what is in use; whoever finds it sees that from its channel. */
+    /* Released before it can be found: otherwise a CPU held up in between (an interrupt, a
+     * hypervisor) would let the stream's first call wait in vain. Meanwhile only the hand could
+     * take the framer away, and it spares framers in use. A call that finds a framer which was
+     * taken away detects that by its channel. */
     release_framer(f);
     long error = ADD(TABLE_FRAMERS, &framer_places, &key, &place);
     if (error) /* another CPU was quicker, or there is no room */
@@ -542,8 +544,9 @@ static __always_inline struct framer *framer_of(u64 channel, u64 side)
     return bpf_map_lookup_elem(&framers, &index);
 }
 
-/* What comes back, on a channel whose own first bytes do not tell. Its framer is not acquired: were
- * this CPU held up meanwhile, the answer would find it taken and be lost. Global likewise. */
+/* Sets the protocol of the answers, on a channel whose own first bytes do not reveal it. Their
+ * framer is not acquired: if this CPU were held up meanwhile, the answer would find the framer busy
+ * and be lost. Global for the same reason as go_through(). */
 __noinline int expect_answers(u64 channel, u64 side, u32 protocol)
 {
     struct framer *f = framer_of(channel, side);
@@ -556,7 +559,7 @@ __noinline int expect_answers(u64 channel, u64 side, u32 protocol)
     return 0;
 }
 
-/* Takes over what the other direction told. */
+/* Takes over the protocol that was found in the other direction. */
 static __always_inline void take_expected(struct framer *f)
 {
     u64 expected = *(volatile u64 *)&f->expected;
@@ -568,7 +571,7 @@ static __always_inline void take_expected(struct framer *f)
         return;
     if (f->trial.kind == TRIAL_SERVER) {
         f->trial.kind = TRIAL_NONE;
-        if (protocol == PROTOCOL_HTTP2) { /* all of it so far has been followed */
+        if (protocol == PROTOCOL_HTTP2) { /* everything so far has been followed */
             f->stream.role = UNIT_FROM_SERVER;
             f->stream.piece_begin = 1;
             return;
@@ -585,7 +588,8 @@ static __always_inline void take_expected(struct framer *f)
     begin_at_message(f);
 }
 
-/* The calls of a channel in order; what lies between two of them was never seen. */
+/* Puts the calls of a channel in order; bytes between two of them were never seen. Returns false
+ * for a call that is recorded late. */
 static __always_inline bool close_gap(struct framer *f, u64 start)
 {
     if (f->stream.fresh)
@@ -594,7 +598,7 @@ static __always_inline bool close_gap(struct framer *f, u64 start)
     if (f->at.next == start)
         return true;
     u64 gap = start - f->at.next;
-    if (!start) { /* its channel was forgotten, and is counted anew: bpf/channels.h */
+    if (!start) { /* the channel was evicted and is counted anew: bpf/channels.h */
         if (f->stream.followed)
             tell_gap(f, GAP_FORGOTTEN, f->call.now_ns);
         f->stream.followed = 0;
@@ -602,9 +606,9 @@ static __always_inline bool close_gap(struct framer *f, u64 start)
         return true;
     }
     if (start < f->at.next && f->at.next - start < LATE_BYTES)
-        return false; /* told late: later bytes have been seen */
+        return false; /* recorded late: later bytes have been seen */
     if (f->at.skip < gap ||
-        f->at.skip > MOST_GAP) { /* perhaps another connection of the same ends */
+        f->at.skip > MOST_GAP) { /* perhaps another connection between the same ends */
         if (f->stream.followed && f->at.skip <= MOST_GAP && gap < LEAST_APART)
             tell_gap(f, GAP_UNSEEN, f->call.now_ns);
         f->stream.followed = 0;
@@ -622,8 +626,8 @@ static __always_inline bool close_gap(struct framer *f, u64 start)
     return true;
 }
 
-/* The bytes make no sense: they may be the middle of something. A stream in which that happens too
- * often, without ever making sense, is left alone. */
+/* Passes over bytes that make no sense: they may be the middle of a message. A stream whose bytes
+ * never make sense is left alone after MOST_TRIES calls. */
 static __always_inline void pass_over(struct framer *f, const struct socket_transfer *t, u64 side)
 {
     f->at.next = t->end;
@@ -636,7 +640,7 @@ static __always_inline void pass_over(struct framer *f, const struct socket_tran
         __sync_fetch_and_or(&bytes->unreadable, 1U << side);
 }
 
-/* Follows what may be the first words of a server of HTTP/2; false: they are not. */
+/* Follows what may be the first frames of an HTTP/2 server; false: they are not. */
 static __always_inline bool follow_server(struct framer *f)
 {
     go_through(f, TRIAL_STEPS);
@@ -648,7 +652,7 @@ static __always_inline bool follow_server(struct framer *f)
     return false;
 }
 
-/* With no message under way: whether one begins with the call's first byte. */
+/* When no message is under way: whether one begins with the call's first byte. */
 static __always_inline bool find_begin(struct framer *f, const struct task_state *state,
                                        struct pt_regs *regs)
 {
@@ -657,7 +661,7 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
     u8 former = f->stream.protocol;
     peek_head(f);
     u8 known = protocol_of(f, !attaching && !former && !f->stream.tries);
-    /* Only what is older than the capture can have a begin that nobody has seen. */
+    /* Only a stream older than the capture can have a beginning that was not seen. */
     bool frames = attaching && !former && http2_plausible(f->at.head, true);
     bool settings = !former && !f->stream.tries && http2_settings(f->at.head, f->at.have);
     f->stream.protocol = known    ? known
@@ -706,7 +710,7 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
     return true;
 }
 
-/* The stream is not what it was on trial for. */
+/* Ends a trial: the stream does not speak the assumed protocol. */
 static __always_inline void give_up_trial(struct framer *f)
 {
     f->trial.kind = TRIAL_NONE;
@@ -720,7 +724,7 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
     if (!close_gap(f, t->end - t->bytes))
         return;
     if (!find_buffers(f, state, regs))
-        return; /* a gap, for the next call to find */
+        return; /* a gap, which the next call finds */
     if (f->trial.kind == TRIAL_LINE && f->stream.lost) {
         give_up_trial(f); /* some of the line was never seen */
         f->stream.lost = 0;
@@ -736,7 +740,7 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
             return;
     } else if (f->stream.protocol == PROTOCOL_HTTP1 && f->at.skip &&
                f->at.skip == f->message.total && f->stream.role == UNIT_FROM_SERVER) {
-        /* The answer to HEAD speaks of a body that does not come. */
+        /* An answer to HEAD announces a body that does not come. */
         u64 body = f->at.skip;
         peek_head(f);
         if (http1_response(f->at.head, f->at.have))
@@ -791,7 +795,8 @@ static __always_inline void look_at_datagram(struct framer *f, const struct task
     tell_unit(f, t->bytes, type, UNIT_LAST, 0, status_known);
 }
 
-/* The channel keeps what a framer has found out, should it have to be given to another. */
+/* Stores with the channel what the framer has found out, in case the framer is given to another
+ * stream. */
 static __always_inline void note_framer(struct framer *f, const struct socket_transfer *t, u64 side)
 {
     bool is_known = f->stream.protocol != PROTOCOL_UNKNOWN && !f->trial.kind;
@@ -814,13 +819,13 @@ __hidden __noinline void follow_frames(struct task_state *state, struct pt_regs 
     if (!f)
         return;
     if (!acquire_framer(f)) {
-        /* The next call finds the gap, but there may be none. */
+        /* The next call would find the gap, but there may be no next call. */
         emit_gap(t->channel, t->reverse, t->end - t->bytes, gap_of(f, t->object_type, GAP_BUSY),
                  sys->hdr.ts_ns);
         return;
     }
     if (f->channel != t->channel || f->stream.side != side) {
-        count_refused(TABLE_FRAMERS); /* it has become another's since it was found */
+        count_refused(TABLE_FRAMERS); /* it was given to another stream since it was found */
         release_framer(f);
         return;
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Goroutines (`--tasks`): tasks that Go's runtime runs on threads as it likes, so that threads
- * tell little of who waits for what. Two functions of the runtime tell nearly all of it: a
- * goroutine's state is changed by casgstatus(), but by coroutines and where the collector stops one
- * to look at its stack, and before it parks by itself it goes through gopark(), which says what for
- * (src/runtime/proc.go). User space finds them in the program's file
+ * Goroutines (`--tasks`): tasks that Go's runtime schedules on threads by itself, so that threads
+ * reveal little about what waits for what. Two functions of the runtime reveal nearly everything
+ * (src/runtime/proc.go). casgstatus() changes a goroutine's state, except for coroutines and where
+ * the collector stops a goroutine to scan its stack. gopark() is called before a goroutine parks by
+ * itself, and says what it waits for. User space finds both functions in the program's file
  * (userspace/src/probe/runtimes/go).
  */
 #include "goroutines.h"
@@ -33,7 +33,7 @@ int HOOK(on_go_park)
     return 0;
 }
 
-/* What the program's number for a wait stands for. */
+/* The meaning of the program's number for a wait. */
 static __always_inline u16 meaning_of(u64 program, u64 wait)
 {
     u32 place = program * GO_WAITS + (wait - 1);
@@ -56,7 +56,7 @@ int HOOK(on_go_status)
         change = RUNTIME_TASK_PARKS;
         break;
     case CHANGE(GO_RUNNING, GO_RUNNABLE):
-    case CHANGE(GO_SYSCALL, GO_RUNNABLE): /* others have all CPUs as it comes out of a call */
+    case CHANGE(GO_SYSCALL, GO_RUNNABLE): /* others use all CPUs when it returns from a call */
         change = RUNTIME_TASK_YIELDS;
         break;
     case CHANGE(GO_RUNNING, GO_DEAD):
@@ -68,7 +68,8 @@ int HOOK(on_go_status)
     case CHANGE(GO_DEAD, GO_RUNNABLE):
         change = RUNTIME_TASK_BORN;
         break;
-    default: /* into system calls and back, which have records of their own; stacks that grow */
+    default: /* system calls and returns from them, which have records of their own; growing
+              * stacks */
         return 0;
     }
     struct task_struct *task = bpf_get_current_task_btf();
@@ -77,10 +78,10 @@ int HOOK(on_go_status)
         return 0;
     u16 wait = 0;
     if (change == RUNTIME_TASK_RUNS)
-        state->go_wait = 0; /* whoever the thread ran before did not park after all */
+        state->go_wait = 0; /* the goroutine that the thread ran before did not park after all */
     if (change == RUNTIME_TASK_PARKS) {
-        /* Without gopark() the runtime only says that the goroutine's stack may be looked at; it
-         * goes on. */
+        /* Without gopark() the runtime only allows the goroutine's stack to be scanned; the
+         * goroutine continues. */
         if (!state->go_wait)
             return 0;
         wait = meaning_of(bpf_get_attach_cookie(ctx), state->go_wait);

@@ -7,8 +7,9 @@
 #define GO_WAITS 256
 
 /*
- * What a program's numbers for waits stand for: they differ from one version of Go to the next.
- * User space fills it, and tells each program's hooks its number (the cookie of their links).
+ * The meanings of a program's numbers for waits, which differ from one version of Go to the next.
+ * User space fills the map and gives each program's hooks the program's number (the cookie of their
+ * links).
  */
 extern struct go_waits_map {
     __uint(type, BPF_MAP_TYPE_ARRAY);

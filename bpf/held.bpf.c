@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Why bytes are held back: what held.h declares. */
+/* Why bytes are held back: defines what held.h declares. */
 #include "held.h"
 #include <bpf/bpf_core_read.h>
 
@@ -10,8 +10,8 @@ struct holding_map holding SEC(".maps");
 volatile u64 sockets_holding;
 
 /*
- * What keeps the unsent bytes, and at least how many they are, as tcp_write_xmit() and
- * tcp_nagle_check() (net/ipv4/tcp_output.c) would find at this moment.
+ * Returns what holds the unsent bytes back and at least how many they are, as tcp_write_xmit() and
+ * tcp_nagle_check() (net/ipv4/tcp_output.c) would decide at this moment.
  */
 static __always_inline u16 find_held(struct tcp_sock *tcp)
 {
@@ -41,9 +41,10 @@ static __always_inline u16 find_held(struct tcp_sock *tcp)
 }
 
 /*
- * When the packet was sent that was acknowledged last is known to the microsecond as long as
- * nothing was sent after it (tcp_rate_skb_delivered(), net/ipv4/tcp_rate.c). Of one that was sent
- * twice, both times without its hook, that is the second time; a hook that ran has let go of it.
+ * Records held bytes that left without their hook. TCP knows to the microsecond when the last
+ * acknowledged packet was sent, as long as nothing was sent after it (tcp_rate_skb_delivered(),
+ * net/ipv4/tcp_rate.c). If the packet was sent twice, both times without its hook, this is the
+ * second time. If a hook ran, it has already removed the entry.
  */
 static __always_inline void look_for_unseen(struct tcp_sock *tcp, u64 key)
 {
@@ -89,7 +90,7 @@ __hidden __noinline void note_held(struct sock *sk, struct tcp_sock *tcp,
         if (ADD(TABLE_HOLDING, &holding, &key, &new) == 0)
             __sync_fetch_and_add(&sockets_holding, 1);
     }
-    /* They may have left before they were noted. */
+    /* The bytes may have left before they were noted. */
     moved->held = find_held(tcp);
     if (moved->held == HELD_NOT)
         let_go(key);

@@ -4,7 +4,7 @@
 #include "framing.h"
 
 enum http1_state {
-    HTTP1_START, /* at the begin of a message */
+    HTTP1_START, /* at the beginning of a message */
     HTTP1_FIELD,
     HTTP1_CHUNK, /* at the line with a chunk's length */
     HTTP1_TRAILER,
@@ -25,7 +25,8 @@ static __always_inline bool http1_response(const u8 *head, u32 have)
            head[6] == '.' && head[8] == ' ';
 }
 
-/* Where in a head of at least four bytes a known method has its target; 0: it begins with none. */
+/* Offset of the target that follows a known method, in a head of at least four bytes; 0: it begins
+ * with no known method. */
 static __always_inline u32 http1_target(const u8 *head)
 {
     switch (be32(head)) {
@@ -56,7 +57,8 @@ static __always_inline bool http1_request(const u8 *head, u32 have)
     return head[at - 1] == ' ' && (target == '/' || target == '*' || target == 'h');
 }
 
-/* What may become one of both, of a call that moved no more than these bytes. */
+/* Whether the bytes may be the beginning of a request or response, of a call that moved no more
+ * than these bytes. */
 static __always_inline bool http1_may_begin(const u8 *head, u32 have)
 {
     if (have < 4 || have >= 14)
@@ -70,8 +72,8 @@ static __always_inline void http1_begin(struct framer *f)
     f->message.line_bytes = 0;
 }
 
-/* The number in the head from `at` on, of that base; -1: none. Global, so that the verifier looks
- * at it only once. */
+/* Reads the number to the base `base` in the head, from `at` on; -1: there is none. Global, so that
+ * the verifier checks it only once. */
 __noinline s64 http1_number(struct framer *f, u32 at, u32 base)
 {
     if (!f)
@@ -112,7 +114,7 @@ static __always_inline void http1_field(struct framer *f)
         }
     } else if (first == 0x7472616e && (be32(h + 4) | 0x20202020) == 0x73666572 && h[8] == '-' &&
                h[17] == ':') {
-        /* All that is used with messages of unknown length. */
+        /* Chunked is the only coding used with messages of unknown length. */
         f->message.flags |= HTTP1_CHUNKED;
     }
 }
@@ -146,7 +148,7 @@ static __always_inline void http1_end_of_head(struct framer *f)
     f->message.state = state;
 }
 
-/* A line of `line_bytes` has ended; f->at.head has its begin. */
+/* A line of `line_bytes` bytes has ended; f->at.head has its beginning. */
 static __always_inline bool http1_line(struct framer *f, u64 line_bytes)
 {
     bool blank = line_bytes <= 2;
@@ -213,13 +215,13 @@ static __always_inline bool http1_line(struct framer *f, u64 line_bytes)
     return false;
 }
 
-/* There are only lines. */
+/* HTTP/1 has only lines. */
 static __always_inline bool http1_head(struct framer *f)
 {
     return false;
 }
 
-/* Who asks, the line tells. */
+/* The first line tells which side is the client. */
 static __always_inline bool http1_recognized(struct framer *f, u32 first)
 {
     return http1_request(f->at.head, f->at.have) || http1_response(f->at.head, f->at.have);

@@ -17,23 +17,23 @@ enum http2_frame {
 };
 
 enum http2_state {
-    HTTP2_FRAME, /* at the begin of a frame */
+    HTTP2_FRAME, /* at the beginning of a frame */
     HTTP2_PREFACE,
     HTTP2_BLOCK, /* in the payload of a frame with headers */
-    HTTP2_ERROR, /* in that of one with an error code */
+    HTTP2_ERROR, /* in the payload of a frame with an error code */
 };
 
 #define HTTP2_HEADER_BYTES 9
 #define HTTP2_END_STREAM 0x1
 #define HTTP2_END_HEADERS 0x4
 #define HTTP2_PREFACE_BYTES 24
-/* Of one frame's headers. Longer ones have no names. */
+/* Most header bytes kept of one frame. Requests with longer headers have no names. */
 #define HTTP2_MOST_BLOCK_BYTES 16384
 
-/* Of a frame, unless the peer has allowed more (SETTINGS_MAX_FRAME_SIZE). */
+/* Largest payload of a frame, unless the peer has allowed more (SETTINGS_MAX_FRAME_SIZE). */
 #define HTTP2_USUAL_FRAME_BYTES 16384
 
-/* "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", of which a call may have moved the begin only. */
+/* "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", of which a call may have moved only the beginning. */
 static __always_inline bool http2_preface(const u8 *head, u32 have)
 {
     if (have < 16 || be32(head) != 0x50524920 || be32(head + 4) != 0x2a204854 ||
@@ -44,9 +44,9 @@ static __always_inline bool http2_preface(const u8 *head, u32 have)
 }
 
 /*
- * Whether a frame is one that a stream of an unknown protocol may be known by: of the usual size, a
- * client's stream, and not empty where only a mistake would leave it empty. Four bytes of length
- * before a message of less than 256 bytes look like an empty frame.
+ * Whether a frame is evidence that a stream of an unknown protocol is HTTP/2: it has the usual
+ * size, is of a client's stream, and is empty only where that is not a mistake. In other protocols,
+ * four bytes of length before a message of less than 256 bytes look like an empty frame.
  */
 static __always_inline bool http2_typical(const u8 *head)
 {
@@ -59,7 +59,7 @@ static __always_inline bool http2_typical(const u8 *head)
     return bytes || type == HTTP2_SETTINGS;
 }
 
-/* Whether a frame can begin so. `strict`: not even what peers would have to ignore. */
+/* Whether a frame can begin like this. `strict`: rejects also what peers would have to ignore. */
 static __always_inline bool http2_plausible(const u8 *head, bool strict)
 {
     u32 bytes = be32(head) >> 8;
@@ -96,8 +96,8 @@ static __always_inline bool http2_plausible(const u8 *head, bool strict)
 #define HTTP2_LAST_SETTING 9
 #define HTTP2_GRPC_SETTINGS 0xfe
 
-/* What a server may begin with before its client has said anything. Other protocols have messages
- * that begin so, too: it takes the client's preface to know. */
+/* Whether a server may begin like this before its client has sent anything. Messages of other
+ * protocols can begin like this, too: only the client's preface proves the protocol. */
 static __always_inline bool http2_settings(const u8 *head, u32 have)
 {
     u32 bytes = be32(head) >> 8;
@@ -115,11 +115,11 @@ static __always_inline void http2_begin(struct framer *f)
     next_head(f, HTTP2_FRAME, HTTP2_HEADER_BYTES);
 }
 
-/* Numbers of streams opened one after the other in one direction: no further apart. */
+/* Streams opened one after the other in one direction have numbers less than this far apart. */
 #define HTTP2_MOST_APART 256
 
-/* Whether the frame may follow those before it (RFC 9113, 6.2 and 5.1), as far as a few numbers
- * tell: headers that have not ended go on in the next frame, and nobody speaks after END_STREAM. */
+/* Whether the frame may follow the earlier ones (RFC 9113, 6.2 and 5.1), as far as a few numbers
+ * tell: unfinished headers continue in the next frame, and no data or headers follow END_STREAM. */
 static __always_inline bool http2_in_order(struct framer *f)
 {
     u8 type = f->at.head[3], flags = f->at.head[4];
@@ -150,16 +150,16 @@ static __always_inline bool http2_in_order(struct framer *f)
     return true;
 }
 
-/* Whether the frames of a call are HTTP/2 for sure: headers and what follows them on their stream,
- * or streams opened one after the other, perhaps by several calls, are what no other protocol has.
- * `whole`: the frames are all of the call's bytes. */
+/* Whether the frames of a call are certainly HTTP/2. Only HTTP/2 has headers followed by frames of
+ * the same stream, or streams opened one after the other, perhaps by several calls. `whole`: the
+ * frames are all of the call's bytes. */
 static __always_inline bool http2_proven(struct framer *f, bool whole)
 {
     return (f->trial.evidence >= 2 && (whole || f->trial.frames >= 3)) ||
            (whole && f->trial.opened >= 3);
 }
 
-/* `need` bytes are there. Whether they make sense. */
+/* `need` bytes are there. Returns whether they make sense. */
 static __always_inline bool http2_head(struct framer *f)
 {
     if (f->message.state == HTTP2_PREFACE) {
@@ -179,7 +179,7 @@ static __always_inline bool http2_head(struct framer *f)
     if (!http2_plausible(f->at.head, f->trial.kind))
         return false;
     if (f->trial.kind == TRIAL_SERVER && be32(f->at.head + 5))
-        return false; /* it can have no stream yet */
+        return false; /* a server can have no stream yet */
     if (f->trial.kind && !http2_in_order(f))
         return false;
     u32 bytes = be32(f->at.head) >> 8;
@@ -210,7 +210,7 @@ static __always_inline bool http2_head(struct framer *f)
         next_head(f, HTTP2_ERROR, 8);
         return true;
     case HTTP2_DATA:
-    case HTTP2_SETTINGS: /* the first thing told of a connection */
+    case HTTP2_SETTINGS: /* the first unit recorded of a connection */
         tell_unit(f, f->message.total, f->message.type, f->message.flags, 0, false);
         break;
     }
@@ -218,7 +218,8 @@ static __always_inline bool http2_head(struct framer *f)
     return true;
 }
 
-/* `bytes` of the payload of a frame with headers are at `f->at.buffer`: keeps them. */
+/* Records `bytes` bytes at `f->at.buffer`, which are part of the payload of a frame with
+ * headers. */
 static __always_inline void http2_piece(struct framer *f, u32 bytes)
 {
     struct rec_header_block *r = &f->block;
@@ -250,13 +251,13 @@ static __always_inline void http2_piece(struct framer *f, u32 bytes)
                       f->call.now_ns);
 }
 
-/* There are no lines. */
+/* HTTP/2 has no lines. */
 static __always_inline bool http2_line(struct framer *f, u32 line_bytes)
 {
     return false;
 }
 
-/* A client says so at once; what a server may begin with, find_begin() looks at. */
+/* A client's preface reveals the protocol at once; find_begin() examines a server's first bytes. */
 static __always_inline bool http2_recognized(struct framer *f, u32 first)
 {
     if (!http2_preface(f->at.head, f->at.have))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Phases of jbd2 commits (fs/jbd2/commit.c), the whole machine's. */
+/* Phases of jbd2 commits (fs/jbd2/commit.c) of the whole machine. */
 #include "probe.h"
 
 static __always_inline int journal_phase(struct journal_s *journal, u32 transaction, u16 phase)
@@ -19,8 +19,8 @@ static __always_inline int journal_phase(struct journal_s *journal, u32 transact
     return 0;
 }
 
-/* Who needs room in the log writes the oldest transactions' buffers to their places itself, in
- * jbd2_log_do_checkpoint() (fs/jbd2/checkpoint.c). */
+/* A thread that needs room in the log writes the oldest transactions' buffers to their places
+ * itself, in jbd2_log_do_checkpoint() (fs/jbd2/checkpoint.c). */
 SEC("tp_btf/jbd2_checkpoint")
 int HOOK(on_jbd2_checkpoint, struct journal_s *journal, int result)
 {
@@ -29,7 +29,7 @@ int HOOK(on_jbd2_checkpoint, struct journal_s *journal, int result)
     return journal_phase(journal, 0, JOURNAL_CHECKPOINT);
 }
 
-/* Where jbd2 is a module the verifier takes its pointers for possibly null. */
+/* If jbd2 is a module, the verifier treats its pointers as possibly null. */
 #define PHASE(name, phase)                                                                         \
     SEC("tp_btf/jbd2_" #name)                                                                      \
     int HOOK(on_jbd2_##name, struct journal_s *journal, struct transaction_s *transaction)         \

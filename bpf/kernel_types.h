@@ -61,7 +61,7 @@ enum {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-/* Nothing but a pointer: as such any pointer can be read. */
+/* A single pointer: any pointer can be read as this type. */
 struct hlist_head {
     struct hlist_node *first;
 };
@@ -181,7 +181,7 @@ struct sk_buff {
     char cb[48];
 };
 
-/* What Unix sockets keep in sk_buff.cb. */
+/* Data of Unix sockets in sk_buff.cb. */
 struct unix_skb_parms {
     u32 consumed;
 };
@@ -231,7 +231,7 @@ struct tcp_sock {
     u32 snd_cwnd;
     u32 mss_cache;
     u32 snd_sml; /* end of the last small packet sent */
-    /* Microseconds of CLOCK_MONOTONIC: when the packet was sent that was acknowledged last. */
+    /* Microseconds of CLOCK_MONOTONIC: when the last acknowledged packet was sent. */
     u64 first_tx_mstamp;
     u32 packets_out;
     u32 sacked_out;
@@ -285,7 +285,7 @@ struct thread_info {
 
 struct task_struct {
     struct thread_info thread_info;
-    unsigned int cpu; /* before */
+    unsigned int cpu; /* before Linux 5.16 on x86 */
     int on_rq;
     struct sched_entity se;
     struct sched_info sched_info;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Kernel locks that traced threads had to wait for: mutexes, semaphores, contended spinlocks. Of
- * one inside another's wait (a mutex's own spinlock, the run queue's) nothing is told. */
+/* Kernel locks that traced threads had to wait for: mutexes, semaphores, contended spinlocks. A
+ * lock taken inside the wait for another one (a mutex's own spinlock, the run queue's) is not
+ * recorded. */
 #include "missed_switches.h"
 
 SEC("tp_btf/contention_begin")

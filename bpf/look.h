@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What who counts a channel's bytes tells the framer of them. */
+/* What the code that counts a channel's bytes tells the framer about them. */
 #pragma once
 
-/* In `framed`: the connection is another one than its framer knows. */
+/* In `framed`: the connection is not the one that its framer knows. */
 #define FRAMED_ANEW 1
 
-/* Whether the bytes are looked at for the frames in them. */
+/* Whether the framer looks for frames in the bytes. */
 enum look {
     LOOK_AWAY,
     LOOK,
-    LOOK_ANEW, /* they are the first of another connection than the framer knows */
+    LOOK_ANEW, /* they are the first bytes of a connection that the framer does not know */
 };

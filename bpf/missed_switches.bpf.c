@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Switches that were missed: what missed_switches.h declares. */
+/* Missed context switches: defines what missed_switches.h declares. */
 #include "missed_switches.h"
 
 CACHE_LINES struct last_switch last_switches[MAX_CPUS];
@@ -10,7 +10,7 @@ __hidden __noinline void tell_missed_switch(struct last_switch *last, struct tas
     u64 arrival_ns = task->sched_info.last_arrival;
     u32 tid = task->pid;
     struct last_switch before = *last;
-    /* The run queue's clock stood still some microseconds before the hook of the last switch. */
+    /* The run queue's clock stopped some microseconds before the hook of the last switch. */
     u64 arrived_ns = before.at_ns + (arrival_ns - before.clock_ns);
     last->at_ns = tid && arrived_ns < now_ns ? arrived_ns : now_ns;
     last->clock_ns = arrival_ns;

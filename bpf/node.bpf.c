@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What Node's event loop goes on with (--tasks). libuv, its loop, tells by a function of its own
- * which stream is ready (uv__stream_io(), src/unix/stream.c): each stream is told as a task. Timers
- * are made and run by JavaScript (lib/internal/timers.js), by compiled code that is nowhere in a
- * file. But it keeps count of those that the program waits for in a word of the Environment's
- * (timeoutInfo[0]), which a hardware watchpoint tells of, and in another one the number of what it
- * runs (executionAsyncId()). Each timer is told as a task, which whatever sets it makes. User space
- * finds both words (userspace/src/probe/runtimes/node).
+ * What Node's event loop continues with (--tasks). In libuv, the loop's library, a function tells
+ * which stream is ready (uv__stream_io(), src/unix/stream.c): each stream is recorded as a task.
+ * Timers are created and run by JavaScript (lib/internal/timers.js), in compiled code that is in no
+ * file. But Node counts the timers that the program waits for in a word of the Environment
+ * (timeoutInfo[0]), whose changes a hardware watchpoint reports. Another word has the number of
+ * what Node runs (executionAsyncId()). Each timer is recorded as a task, created by whatever sets
+ * it. User space finds both words (userspace/src/probe/runtimes/node).
  */
 #include "node.h"
 
 struct node_loops_map node_loops SEC(".maps");
 
-/* A timer's number, as a task's address: no stream lies there. */
+/* Marks a timer's number as a task's address: no stream lies at such an address. */
 #define TIMER (1ULL << 63)
 
-/* struct uv_stream_s (include/uv.h, the same in all of libuv 1.x): where its io_watcher is, by
- * which uv__stream_io() knows it. */
+/* Offset of io_watcher in struct uv_stream_s (include/uv.h, the same in all of libuv 1.x).
+ * uv__stream_io() identifies a stream by it. */
 #define STREAM_WATCHER 136
 
-/* A number of JavaScript's that is whole, as an integer. The exponent is beside the mantissa, of
- * which the highest bit is left out (IEEE 754). */
+/* Converts a whole number of JavaScript, a double, to an integer. The exponent lies above the
+ * mantissa, whose highest bit is implicit (IEEE 754). */
 static __always_inline u64 whole_number(u64 bits)
 {
     u64 exponent = bits >> 52;
@@ -29,7 +29,7 @@ static __always_inline u64 whole_number(u64 bits)
     return ((1ULL << 52) | (bits & ((1ULL << 52) - 1))) >> (1023 + 52 - exponent);
 }
 
-/* Each thread of a process that runs JavaScript numbers its own. */
+/* Each thread of a process that runs JavaScript numbers its own timers. */
 static __always_inline u64 timer_of(u32 tid, u64 number)
 {
     return TIMER | (u64)tid << 40 | (number & ((1ULL << 40) - 1));
@@ -50,8 +50,8 @@ int HOOK(on_node_stream)
     return 0;
 }
 
-/* uv_tcp_connect(request, stream, ...), uv_pipe_connect(request, stream, ...),
- * uv_accept(listener, stream): what the stream does from now on is for whatever opens it. */
+/* uv_tcp_connect(request, stream, ...), uv_pipe_connect(request, stream, ...), uv_accept(listener,
+ * stream): from now on the stream belongs to the task that opens it. */
 SEC("uprobe")
 int HOOK(on_node_opens)
 {
@@ -78,8 +78,8 @@ int HOOK(on_node_timers)
     return 0;
 }
 
-/* v8::internal::Isolate::ClearKeptObjects(): what waited for what was run last has been gone on
- * with, too. While timers are run it is the next one's turn. */
+/* v8::internal::Isolate::ClearKeptObjects(): everything that waited for the last callback has
+ * continued, too. While timers are run, the next timer follows. */
 SEC("uprobe")
 int HOOK(on_node_drained)
 {
@@ -90,8 +90,8 @@ int HOOK(on_node_drained)
     return 0;
 }
 
-/* uv__async_io(), node::Environment::CheckImmediate(): the loop goes on with something else, of
- * which nothing is told. */
+/* uv__async_io(), node::Environment::CheckImmediate(): the loop continues with something else,
+ * which is not recorded. */
 SEC("uprobe")
 int HOOK(on_node_others)
 {
@@ -103,9 +103,9 @@ int HOOK(on_node_others)
 }
 
 /*
- * The count of timers has changed. One more: a timer is being made, and has its number next
- * (newAsyncId()). One less: what is run just now has run its callback, and goes on with what waited
- * for that; or it has given up another timer, of which nothing is told.
+ * The count of timers has changed. If it rose, a timer is being created, and gets the next number
+ * (newAsyncId()). If it fell, the timer that runs has run its callback and continues with what
+ * waited for it; or it has cancelled another timer, which is not recorded.
  */
 SEC("perf_event")
 int HOOK(on_node_timer)

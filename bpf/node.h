@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Node's event loops, as user space has found them: a thread has one. */
+/* Node's event loops, as user space has found them: one per thread. */
 #pragma once
 #include "runtime_tasks.h"
 
 /* In a process's memory (AsyncHooks and timeout_info() of src/env.h). */
 struct node_loop {
     u64 async_ids; /* address of numbers, each a double: enum async_id */
-    u64 timers;    /* address of how many timers there are, an int32_t */
-    s32 count;     /* what that was last */
+    u64 timers;    /* address of the number of timers, an int32_t */
+    s32 count;     /* its last known value */
     u32 pad;
 };
 
-/* AsyncHooks::UidFields of src/env.h, by their places. */
+/* AsyncHooks::UidFields of src/env.h, by index. */
 enum async_id { RUNS = 0, MADE_LAST = 2, ASYNC_IDS = 3 };
 
-/* At one time. */
+/* Event loops followed at one time. */
 #define MOST_NODE_LOOPS 256
 
 extern struct node_loops_map {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * ONC RPC (RFC 5531): records of fragments, each with a mark of four bytes. oncrpc_message() knows
- * nothing of marks, so it serves datagrams as well.
+ * ONC RPC (RFC 5531): records of fragments, each with a mark of four bytes. oncrpc_message() does
+ * not handle marks, so it serves datagrams as well.
  */
 #pragma once
 #include "framing.h"
 
 enum oncrpc_state {
-    ONCRPC_MARK,    /* at the begin of a message */
-    ONCRPC_MESSAGE, /* its mark and the begin of what all messages have are there */
+    ONCRPC_MARK,    /* at the beginning of a message */
+    ONCRPC_MESSAGE, /* its mark and the beginning of its header are there */
     ONCRPC_MORE,    /* at the mark of a further fragment */
 };
 
@@ -17,14 +17,14 @@ enum oncrpc_state {
 #define ONCRPC_MARK_BYTES 4
 #define ONCRPC_LAST (1U << 31)
 #define ONCRPC_VERSION 2
-/* Of a call up to its procedure, of a reply up to its status. */
+/* A call up to its procedure, or a reply up to its status. */
 #define ONCRPC_MESSAGE_BYTES 24
-/* What a message of either kind has at least: XID, type, reply_stat and what follows. */
+/* Least size of a message of either kind: XID, type, reply_stat and what follows. */
 #define ONCRPC_LEAST_BYTES 20
 #define ONCRPC_DENIED 0x100 /* status: added to reject_stat */
 
-/* What the first bytes of a message say; `have` of them, at least ONCRPC_LEAST_BYTES. Whether they
- * can be one. */
+/* Reads the first `have` bytes of a message, at least ONCRPC_LEAST_BYTES. Returns whether they can
+ * be a message. */
 static __always_inline bool oncrpc_message(const u8 *m, u32 have, u32 *id, u8 *type, u32 numbers[3],
                                            bool *status_known)
 {
@@ -64,15 +64,15 @@ static __always_inline void oncrpc_begin(struct framer *f)
     next_head(f, ONCRPC_MARK, ONCRPC_MARK_BYTES);
 }
 
-/* Programs have numbers from there on (RFC 5531, section 13), and credentials these flavors: a call
- * type of zero and a version of two alone are also two numbers of other protocols. */
+/* Program numbers start here (RFC 5531, section 13), and credentials have these flavors. They are
+ * checked because a call type of zero and a version of two alone occur in other protocols, too. */
 #define ONCRPC_FIRST_PROGRAM 100000
 #define ONCRPC_LAST_FLAVOR 7
 #define ONCRPC_FIRST_PSEUDO_FLAVOR 390000
 #define ONCRPC_LAST_PSEUDO_FLAVOR 390255
 
-/* Whether a call begins so, by which a stream or a sender of datagrams may be known; `have` bytes
- * of it are there. */
+/* Whether a call begins like this, which identifies the protocol of a stream or of a sender of
+ * datagrams; `have` bytes of it are there. */
 static __always_inline bool oncrpc_typical(const u8 *call, u32 have)
 {
     if (have < ONCRPC_MESSAGE_BYTES + 4)
@@ -99,7 +99,7 @@ static __always_inline bool oncrpc_head(struct framer *f)
     switch (f->message.state) {
     case ONCRPC_MARK:
         if (bytes < ONCRPC_LEAST_BYTES)
-            return false; /* no message, or one cut into crumbs */
+            return false; /* no message, or one cut into tiny fragments */
         f->message.unit = f->at.next - ONCRPC_MARK_BYTES;
         f->message.state = ONCRPC_MESSAGE;
         collect_header(f,
@@ -124,7 +124,7 @@ static __always_inline bool oncrpc_head(struct framer *f)
     return true;
 }
 
-/* There are no lines. */
+/* ONC RPC has no lines. */
 static __always_inline bool oncrpc_line(struct framer *f, u32 line_bytes)
 {
     return false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Options and state of all programs: what probe.h declares. */
+/* Options and state of all programs: defines what probe.h declares. */
 #include "probe.h"
 
 const volatile bool scope_target = false;

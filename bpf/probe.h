@@ -19,8 +19,9 @@ extern const volatile bool keep_methods;
 extern const volatile bool attaching; /* threads and channels may be older than the capture */
 
 /*
- * A field of a kernel structure at an address that the verifier knows nothing of. By a plain load,
- * where the kernel lets us; the helper takes many times as long. What cannot be read is 0.
+ * Reads a field of a kernel structure at an address unknown to the verifier: by a plain load where
+ * the kernel allows it, because the helper takes many times as long. A field that cannot be read is
+ * 0.
  */
 #define READ(type, address, field)                                                                 \
     ({                                                                                             \
@@ -38,15 +39,15 @@ extern const volatile bool attaching; /* threads and channels may be older than 
 /*
  * Interrupts now served on a CPU. `context` says which (WAKING_*); kept by our own hooks, because
  * the kernel's preemption count is a per-CPU variable programs cannot address on kernels without
- * CONFIG_KALLSYMS_ALL. The times are 0 when the interrupt takes time from nobody we trace. Hard
- * interrupts do not nest in one another; one may interrupt a softirq.
+ * CONFIG_KALLSYMS_ALL. The times are 0 when the interrupt takes no time from a traced thread. Hard
+ * interrupts do not nest in one another; a hard interrupt may interrupt a softirq.
  */
 struct irq_state {
     u64 soft_ns;
     u64 hard_ns;
     u64 context;
-    /* rec_block.number of the request whose completion is being told to waiters: by a hard
-     * interrupt, by a softirq, by a task; each may be interrupted by the one before */
+    /* rec_block.number of the request whose waiters are being woken: by a hard interrupt, by a
+     * softirq, by a task; each may be interrupted by the one before */
     u32 hard_block;
     u32 soft_block;
     u64 block;
@@ -79,13 +80,13 @@ static __always_inline void completes_block(u32 number)
 }
 
 /*
- * Learns what call the running thread is in, from its registers. Hidden, as are all functions that
- * one file has and others call: to the kernel they are functions of each program that calls them,
- * verified with its arguments, and not on their own.
+ * Determines the system call of the running thread from its registers. Hidden, like all functions
+ * that one file defines and others call: the kernel then treats them as functions of each calling
+ * program, and verifies them with its arguments instead of on their own.
  */
 __hidden void find_out(struct task_state *state);
 
-/* To be called before what is known of the running thread's call is used. */
+/* To be called before using what is known of the running thread's call. */
 static __always_inline void ensure_call_known(struct task_state *state)
 {
     if (attaching && state->nr == NR_UNSEEN)

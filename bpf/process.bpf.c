@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Birth, names and death of tasks: the whole machine's, so that every tid has a name. */
+/* Birth, names and death of all tasks of the machine, so that every tid has a name. */
 #include "probe.h"
 #include "syscall_numbers.h"
 
@@ -19,7 +19,7 @@ int HOOK(on_sched_process_fork, struct task_struct *parent, struct task_struct *
         if (begin_tracing(child, NR_clone, now_ns))
             flags |= TASK_TRACED;
         else
-            note_loss(now_ns); /* all that it would have told */
+            note_loss(now_ns); /* the child's records will be missing */
     }
     if (child->flags & PF_KTHREAD)
         flags |= TASK_KTHREAD;
@@ -39,9 +39,10 @@ int HOOK(on_sched_process_exec, struct task_struct *task, int old_pid, struct li
 {
     u64 now_ns = bpf_ktime_get_ns();
     if (task->pid != old_pid)
-        forget_cpu_tasks(); /* it took over the number of its process (de_thread()) */
+        forget_cpu_tasks(); /* the thread took over the number of its process (de_thread()) */
     bool is_traced = traced_current() != 0;
-    /* On the stack: a program may be preempted, so memory of its CPU would not be its own. */
+    /* On the stack: a program may be preempted, so another program might use per-CPU memory
+     * meanwhile. */
     struct rec_exec r = {
         .hdr = {.ts_ns = now_ns,
                 .tid = task->pid,
@@ -53,7 +54,7 @@ int HOOK(on_sched_process_exec, struct task_struct *task, int old_pid, struct li
 
     long path_bytes = 0;
     if (is_traced) {
-        /* What the ELF loader told the new program of itself (create_elf_tables()). */
+        /* The auxiliary vector that the ELF loader gave the new program (create_elf_tables()). */
         struct mm_struct *mm = task->mm;
         if (mm) {
             const int words = bpf_core_field_size(mm->saved_auxv) / sizeof(long);
@@ -85,7 +86,7 @@ int HOOK(on_sched_process_exit, struct task_struct *task)
     if (state)
         ensure_call_known(state);
     if (state && state->enter_ns) {
-        /* exit_group(), or whatever call a fatal signal ended: its exit never comes. */
+        /* exit_group(), or a call that a fatal signal ended: its exit hook never runs. */
         emit (rec_syscall, r, now_ns) {
             r->hdr = (struct rec_hdr){.ts_ns = now_ns,
                                       .tid = task->pid,
@@ -106,7 +107,7 @@ int HOOK(on_sched_process_exit, struct task_struct *task)
     return 0;
 }
 
-/* The last that is heard of a thread. */
+/* The last event of a thread. */
 SEC("tp_btf/sched_process_free")
 int HOOK(on_sched_process_free, struct task_struct *task)
 {

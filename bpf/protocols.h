@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The protocols that are followed inside byte streams. Each is a header and a line of the table.
+ * The protocols that are followed inside byte streams. Each has a header and a line in the table.
  *
- * The header has four functions whose names begin with the protocol's. recognized(f, first) looks
- * whether a message begins with the call's first bytes, in `f->at.head`, and says who asks, if they
- * tell; `first`: no bytes came before them. begin(f) says what is to be read at the begin of a
- * message. head(f) is called when `f->at.need` bytes are in `f->at.head`, line(f, line_bytes) at
- * the end of a line of which `f->at.head` has the begin: they say what comes next, or that the
- * bytes make no sense.
+ * The header has four functions whose names begin with the protocol's name. recognized(f, first)
+ * returns whether a message begins with the call's first bytes, in `f->at.head`, and sets the role
+ * if they reveal it; `first`: no bytes came before them. begin(f) sets what is to be read at the
+ * beginning of a message. head(f) is called when `f->at.need` bytes are in `f->at.head`, line(f,
+ * line_bytes) at the end of a line whose beginning is in `f->at.head`: they set what comes next, or
+ * return that the bytes make no sense.
  */
 #pragma once
 #include "http1.h"
@@ -15,8 +15,8 @@
 #include "oncrpc.h"
 #include "resp.h"
 
-/* Its number, its name, and whether an answer's first bytes tell the protocol, too. They are
- * recognized in this order. */
+/* Number, name, and whether an answer's first bytes reveal the protocol, too. Protocols are tried
+ * in this order. */
 #define PROTOCOLS(EACH)                                                                            \
     EACH(PROTOCOL_HTTP2, http2, false)                                                             \
     EACH(PROTOCOL_HTTP1, http1, true)                                                              \
@@ -61,8 +61,8 @@ static __always_inline bool line_is_there(struct framer *f, u32 line_bytes)
     return false;
 }
 
-/* What the call's first bytes, in `head`, are the begin of. `first`: no bytes came before them.
- * Global, so that the verifier looks at it only once. */
+/* Returns the protocol that the call's first bytes, in `head`, belong to. `first`: no bytes came
+ * before them. Global, so that the verifier checks it only once. */
 __noinline int protocol_of(struct framer *f, u32 first)
 {
     if (!f)

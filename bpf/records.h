@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The records the kernel side sends, and nothing else: kinds first, then one struct a kind, each
- * as large as its kind needs. userspace/crates/record mirrors this file; a test compares the
+ * The records that the kernel side sends, and nothing else: kinds first, then one struct per kind,
+ * each as large as its kind needs. userspace/crates/record mirrors this file; a test compares the
  * two through the object's BTF.
  *
  * Append only: a new kind goes at the end of the list and gets a new struct.
  *
- * No address of the kernel's goes into one (but for those of code, with --stacks): captures are
- * passed on, and addresses tell where the kernel lies. What has to be told apart is told apart by
- * numbers that programs see anyway.
+ * No record contains an address of the kernel (except addresses of code, with --stacks): captures
+ * are passed on, and addresses reveal where the kernel lies. Objects are told apart by numbers that
+ * programs see anyway.
  */
 #pragma once
 
@@ -29,7 +29,7 @@ enum record_kind {
     REC_EXIT = 7,
     REC_RENAME = 8,
     REC_SYSCALL = 9,     /* a whole system call, sent when it ends */
-    REC_SYSCALL_IO = 10, /* one that moved bytes through a descriptor */
+    REC_SYSCALL_IO = 10, /* a system call that moved bytes through a descriptor */
     REC_SYSCALL_PATH = 11,
     REC_FAULT = 12,          /* a whole page fault, sent when it ends */
     REC_IRQ = 13,            /* a whole hard or soft interrupt, sent when it ends */
@@ -38,33 +38,33 @@ enum record_kind {
     REC_JOURNAL = 16,        /* a jbd2 commit enters a phase */
     REC_CONTENTION = 17,     /* a traced thread got a kernel lock it had to wait for */
     REC_THROTTLE = 18,       /* a traced thread is about to be throttled for dirtying pages */
-    REC_SYSCALL_SOCKET = 19, /* a system call that moved bytes through a stream socket */
-    REC_CHANNEL = 20,        /* the addresses of a TCP connection's direction */
-    REC_UNIX_CHANNEL = 21,   /* the name of a Unix connection's direction */
-    REC_STACK = 22,          /* where a traced thread goes to sleep */
-    REC_SAMPLE = 23,         /* where the CPU clock found a traced thread */
-    REC_MAPPING = 24,        /* code appears in a traced process; written by user space */
-    REC_WORK = 25,           /* a kernel worker has done what a traced thread had queued */
+    REC_SYSCALL_SOCKET = 19, /* a system call that moved bytes through a socket */
+    REC_CHANNEL = 20,        /* the addresses of one direction of TCP or UDP */
+    REC_UNIX_CHANNEL = 21,   /* the name of one direction of Unix sockets */
+    REC_STACK = 22,          /* the stack of a traced thread that goes to sleep */
+    REC_SAMPLE = 23,         /* the stack of a traced thread when the CPU clock ticks */
+    REC_MAPPING = 24,        /* code is mapped into a traced process; written by user space */
+    REC_WORK = 25,           /* a kernel worker has done work that a traced thread had queued */
     REC_UNIT = 26,           /* a frame or message head inside a byte stream */
     REC_HEADER_BLOCK = 27,   /* bytes that name a method; user space turns them into REC_METHOD */
     REC_LINE = 28,           /* likewise; neither is kept */
     REC_METHOD = 29,         /* what a request calls, or how it ended; written by user space */
-    REC_TRANSFER = 30,       /* what a system call moved besides what its own record tells */
+    REC_TRANSFER = 30,       /* bytes that a system call moved besides those of its own record */
     REC_ACCEPT = 31,         /* a system call that accepted a connection */
-    REC_PACKET = 32,         /* a TCP packet of a traced sender was sent, or received here */
-    REC_MARKED = 34,         /* a thread that runs already is traced from now on */
-    REC_ROLE = 35,           /* who asks on a channel that is older than the capture */
+    REC_PACKET = 32,         /* a packet of a traced sender was sent, or received here */
+    REC_MARKED = 34,         /* a running thread is traced from now on */
+    REC_ROLE = 35,           /* which side asks on a channel that is older than the capture */
     REC_FILE = 36,           /* a file that was open before the capture; written by user space */
-    REC_ARRIVAL = 37,       /* bytes nobody traced has written came to a socket that is read here */
-    REC_STEAL = 40,         /* the hypervisor had taken a CPU's time */
-    REC_UNSEEN_SWITCH = 41, /* a context switch had passed unseen */
+    REC_ARRIVAL = 37,       /* bytes of an untraced writer arrived at a socket which is read here */
+    REC_STEAL = 40,         /* the hypervisor took time from a CPU */
+    REC_UNSEEN_SWITCH = 41, /* a context switch was not seen */
     REC_MIGRATE = 42,       /* a traced thread was moved from one run queue to another */
-    REC_GAP = 43,           /* where messages begin on a channel is not known any more */
-    REC_FUNCTION = 44,      /* a traced thread has run through a function of the kernel's */
+    REC_GAP = 43,           /* it is no longer known where messages begin on a channel */
+    REC_FUNCTION = 44,      /* a traced thread has executed a function of the kernel */
     REC_RUNTIME_TASK = 45,  /* a runtime's task began or ceased to run, to wait or to exist */
 };
 
-/* Every record: when, who was current, what. The CPU is that of the ring. */
+/* The head of every record: time, current thread, kind. The ring tells the CPU. */
 struct rec_hdr {
     u64 ts_ns; /* CLOCK_MONOTONIC */
     u32 tid;
@@ -88,17 +88,17 @@ struct rec_lost {
 struct rec_switch { /* hdr.tid: prev; hdr.aux: its state, TASK_* bits */
     struct rec_hdr hdr;
     u32 next_tid;
-    u32 waited_ns; /* for the CPU, by the scheduler's account: next */
+    u32 waited_ns; /* how long next waited for the CPU, by the scheduler's account */
 };
 
 /* What a descriptor refers to: S_IFMT >> 12 of its inode (1 FIFO, 2 char, 8 regular, 12 socket). */
 #define OBJECT_FUTEX 15 /* no descriptor: ino is the address, dev the operation, fd the value */
 /* A futex in shared memory, in rec_transfer: `channel` is the inode number of the memory's file,
- * with dev; `reverse` where in it; fd as above. */
+ * with dev; `reverse` the offset there; fd as above. */
 #define OBJECT_SHARED_WORD (OBJECT_FUTEX | 1 << 8)
 #define OBJECT_SOCKET 12
 #define OBJECT_EVENTFD (1 << 8) /* no type of inode: ino is the eventfd-id of /proc/PID/fdinfo */
-#define OBJECT_UNIX (OBJECT_SOCKET | 1 << 8) /* stream sockets, by what they speak */
+#define OBJECT_UNIX (OBJECT_SOCKET | 1 << 8) /* stream sockets, by protocol */
 #define OBJECT_TCP (OBJECT_SOCKET | 2 << 8)
 #define OBJECT_UDP (OBJECT_SOCKET | 3 << 8)
 #define OBJECT_UNIX_DGRAM (OBJECT_SOCKET | 4 << 8) /* SOCK_DGRAM and SOCK_SEQPACKET */
@@ -167,8 +167,8 @@ struct rec_rename {
 #define SYSCALL_REAPED 2     /* ret is the pid a waitid() collected */
 #define SYSCALL_WRITE 4      /* bytes went into the object (else out of it) */
 #define SYSCALL_EMPTY 8      /* a datagram of no bytes, which counts as one byte of its channel */
-#define SYSCALL_TIMEOUT 16   /* it waits for readiness, and for no longer than a given time */
-#define SYSCALL_SWITCH_INTERVAL 32 /* it waits for a futex, and for no longer than some 5 ms */
+#define SYSCALL_TIMEOUT 16   /* it waits for readiness, with a timeout */
+#define SYSCALL_SWITCH_INTERVAL 32 /* it waits for a futex, with a timeout of some 5 ms */
 
 struct rec_syscall { /* hdr.ts_ns: exit; hdr.aux: number */
     struct rec_hdr hdr;
@@ -195,7 +195,7 @@ struct rec_syscall_path {
     char path[PATH_BYTES]; /* sent up to path_bytes */
 };
 
-struct rec_file { /* hdr.tid: who had it open; path_bytes bytes of its path follow */
+struct rec_file { /* hdr.tid: the process that has it open; path_bytes bytes of its path follow */
     struct rec_hdr hdr;
     u64 ino;
     u32 dev;
@@ -226,7 +226,8 @@ struct rec_task {
     char comm[COMM_BYTES];
 };
 
-/* hdr.ts_ns: completion; hdr.tid: who was current at the issue; hdr.aux: REQ_OP_* */
+/* hdr.ts_ns: completion; hdr.tid: task that was current when it was queued, or else issued;
+ * hdr.aux: REQ_OP_* */
 struct rec_block {
     struct rec_hdr hdr;
     u64 queued_ns;
@@ -240,7 +241,7 @@ struct rec_block {
 
 enum journal_phase {
     JOURNAL_START = 1,
-    JOURNAL_LOCKING = 2, /* no new handles; waits for those that run */
+    JOURNAL_LOCKING = 2, /* no new handles; waits for running ones */
     JOURNAL_FLUSHING = 3,
     JOURNAL_LOGGING = 4,
     JOURNAL_END = 5,
@@ -262,17 +263,17 @@ struct rec_throttle {
     struct rec_hdr hdr;
 };
 
-/* What keeps the kernel from sending all bytes at the end of the call that gave it them. */
+/* Why the kernel has not sent all bytes by the end of the call that passed them. */
 enum held {
     HELD_NOT = 0,
     HELD_BY_WINDOW = 1,     /* the receiver has no room for them */
     HELD_BY_CONGESTION = 2, /* as many packets as the congestion window allows are under way */
-    HELD_AS_SMALL = 3,      /* less than a packet, while one as small is not acknowledged (Nagle) */
+    HELD_AS_SMALL = 3,      /* less than a packet; another small one is unacknowledged (Nagle) */
     HELD_BY_CORK = 4,       /* less than a packet, and the program may have more */
     HELD_FOR_TURN = 5,      /* pacing, autocorking, or enough is in the device's queue */
 };
 
-/* Why, and how many bytes they are, rounded down: mantissa << shift. */
+/* The reason, and the number of bytes, rounded down: mantissa << shift. */
 #define HELD_MANTISSAS 256
 #define HELD(why, shift, mantissa) ((u16)((why) | (shift) << 3 | (mantissa) << 8))
 
@@ -296,7 +297,7 @@ struct rec_channel {
     u16 from_port;
     u16 to_port;
     u16 object_type; /* 0: TCP */
-    u16 is_anew;     /* another connection than the last between these ends */
+    u16 is_anew;     /* a connection other than the last one between these ends */
 };
 
 #define UNIX_NAME_BYTES 108
@@ -310,7 +311,7 @@ struct rec_unix_channel {
     char path[UNIX_NAME_BYTES]; /* sent up to path_bytes; begins with 0 where abstract */
 };
 
-/* Addresses of code, innermost first. As many as there is room for: deeper ones were left out. */
+/* Addresses of code, innermost first, as many as there is room for: deeper ones are left out. */
 struct rec_stack { /* hdr.ts_ns: that of the switch; hdr.aux: how many frames */
     struct rec_hdr hdr;
     u64 frames[KERNEL_FRAMES]; /* sent up to hdr.aux */
@@ -333,7 +334,7 @@ struct rec_mapping {
     u64 start;
     u64 bytes;
     u64 file_offset;
-    u64 ino; /* of the file, with dev; 0 where its build id says more */
+    u64 ino; /* of the file, with dev; 0 if the build id is known instead */
     u32 dev; /* major << 20 | minor */
     u32 build_id_bytes;
     u8 build_id[BUILD_ID_BYTES];
@@ -349,7 +350,7 @@ struct rec_work { /* hdr.ts_ns: end; hdr.tid: the worker */
     u32 pad;
 };
 
-/* What a byte stream speaks, as far as its framing is followed. */
+/* The protocol of a byte stream, as far as its framing is followed. */
 enum protocol {
     PROTOCOL_UNKNOWN = 0,
     PROTOCOL_HTTP2 = 1,
@@ -359,13 +360,13 @@ enum protocol {
     PROTOCOL_OTHER = 5, /* none of these */
 };
 
-/* rec_unit.kind. Of HTTP/2 it is the frame's. */
+/* rec_unit.kind. For HTTP/2 it is the frame's type. */
 #define UNIT_REQUEST 0
 #define UNIT_RESPONSE 1
-#define UNIT_MORE 2  /* goes on with the message before it */
-#define UNIT_ASIDE 3 /* answers nobody */
+#define UNIT_MORE 2  /* continues the message before it */
+#define UNIT_ASIDE 3 /* answers no request */
 
-/* rec_unit.flags. Of HTTP/2 they are the frame's. */
+/* rec_unit.flags. For HTTP/2 they are the frame's. */
 #define UNIT_LAST 1  /* the message ends with it */
 #define UNIT_ERROR 2 /* it says that the request failed */
 #define UNIT_OPEN 4  /* the message ends with the connection */
@@ -373,7 +374,7 @@ enum protocol {
 /* rec_unit.hdr.flags */
 #define UNIT_AFTER_GAP 1   /* bytes before it could not be followed */
 #define UNIT_NAMED 2       /* a REC_METHOD of the same offset follows */
-#define UNIT_FROM_CLIENT 4 /* known to be, or not to be, the client's direction: */
+#define UNIT_FROM_CLIENT 4 /* the direction is known to be the client's, or the server's */
 #define UNIT_FROM_SERVER 8
 
 struct rec_unit { /* hdr.ts_ns: end of the call that moved its first bytes */
@@ -396,15 +397,15 @@ struct rec_unit { /* hdr.ts_ns: end of the call that moved its first bytes */
 
 /* rec_gap.why */
 enum gap {
-    GAP_UNSEEN = 1, /* bytes between two calls that were seen */
+    GAP_UNSEEN = 1, /* bytes that were moved unseen between two calls */
     GAP_SENSELESS,  /* bytes that make no sense, or could not be read */
     GAP_LONG,       /* more messages in a call than are looked at */
-    GAP_BUSY,       /* another CPU was at the same stream, and did not get done */
+    GAP_BUSY,       /* another CPU had the same stream's framer and did not release it in time */
     GAP_FORGOTTEN,  /* there is no room for so many streams */
 };
 
-/* hdr.flags: UNIT_FROM_*, if that is known. What was under way, and what came since the byte number
- * `offset`, may lack messages; up to the next unit, which has UNIT_AFTER_GAP. */
+/* hdr.flags: UNIT_FROM_*, if that is known. Messages may be missing among those under way and those
+ * from byte number `offset` on, up to the next unit, which has UNIT_AFTER_GAP. */
 struct rec_gap {
     struct rec_hdr hdr;
     u64 channel;
@@ -419,10 +420,10 @@ struct rec_gap {
 #define PIECE_BYTES 256
 
 #define PIECE_AFTER_GAP 1 /* pieces before it could not be read */
-#define PIECE_READER 2    /* seen by who received it */
+#define PIECE_READER 2    /* seen at the end that received it */
 #define PIECE_BEGIN 4     /* the first of its connection */
 
-/* Part of the payload of a frame with headers; the numbers of a side's pieces have no gap. */
+/* Part of the payload of a frame with headers; a side's sequence numbers have no gap. */
 struct rec_header_block {
     struct rec_hdr hdr;
     u64 channel;
@@ -430,7 +431,7 @@ struct rec_header_block {
     u32 id;
     u32 sequence;
     u32 frame_bytes; /* of the payload */
-    u32 at;          /* where in it */
+    u32 at;          /* offset of the piece in the payload */
     u32 piece_bytes;
     u16 object_type;
     u8 kind;
@@ -449,10 +450,10 @@ struct rec_line { /* the first line of an HTTP/1 request; the name of a RESP com
     u8 line[PIECE_BYTES]; /* sent up to line_bytes */
 };
 
-#define METHOD_REQUEST 1  /* of a request's head: with its path, or it is not known */
-#define METHOD_RESPONSE 2 /* of a response's */
-#define METHOD_STATUS 4   /* status is that of HTTP */
-#define METHOD_RESULT 8   /* status is that of gRPC */
+#define METHOD_REQUEST 1  /* of a request's head; without a path, the path is not known */
+#define METHOD_RESPONSE 2 /* of a response's head */
+#define METHOD_STATUS 4   /* status is an HTTP status */
+#define METHOD_RESULT 8   /* status is a gRPC status */
 
 struct rec_method {
     struct rec_hdr hdr;
@@ -474,7 +475,7 @@ struct rec_marked { /* hdr.tid: the thread; hdr.aux: its state, TASK_* bits */
     u32 tgid;
     u16 nr;
     u16 object_type;
-    u64 enter_ns; /* not before the mark: what its call's own record will say */
+    u64 enter_ns; /* not before the mark; equal to that of the call's own record */
     u64 ino;      /* 0: the call has no descriptor we looked up */
     u32 dev;
     s32 fd;
@@ -489,24 +490,25 @@ struct rec_role {
     u16 pad;
 };
 
-struct rec_steal { /* hdr.tid: who had the CPU */
+struct rec_steal { /* hdr.tid: the thread that had the CPU */
     struct rec_hdr hdr;
-    u64 since_ns; /* somewhere in [since_ns, until_ns) */
+    u64 since_ns; /* the time was taken within [since_ns, until_ns) */
     u64 until_ns;
     u64 taken_ns;
 };
 
-/* hdr.tid: has the CPU, and got it unseen at `arrived_ns` (0: the idle task, not known). The last
- * switch seen there, at `since_ns`, had given it to `last_tid`. */
+/* hdr.tid: the thread that has the CPU, which it got unseen at `arrived_ns` (0: it is the idle
+ * task, the time is not known). The last switch seen on the CPU, at `since_ns`, had given it to
+ * `last_tid`. */
 struct rec_unseen_switch {
     struct rec_hdr hdr;
     u64 since_ns;
     u64 arrived_ns;
     u32 last_tid;
-    u32 waited_ns; /* for the CPU, who has it */
+    u32 waited_ns; /* how long the thread that has the CPU waited for it */
 };
 
-struct rec_migrate { /* hdr.tid: who was moved, while it was runnable */
+struct rec_migrate { /* hdr.tid: the thread that was moved, while it was runnable */
     struct rec_hdr hdr;
     u32 from_cpu;
     u32 to_cpu;
@@ -525,31 +527,31 @@ struct rec_transfer { /* hdr.flags: SYSCALL_WRITE, SYSCALL_EMPTY; sent before th
     u16 held; /* HELD() */
 };
 
-struct rec_accept { /* sys.ret: the new descriptor, of which the rest tells */
+struct rec_accept { /* sys.ret: the new descriptor, which the rest describes */
     struct rec_syscall sys;
     u64 ino;
-    u64 established_ns; /* when the connection came to be; 0: not known */
+    u64 established_ns; /* when the connection was established; 0: not known */
     u32 dev;
     u16 object_type;
     u16 pad;
 };
 
-struct rec_arrival { /* hdr.ts_ns: when it is told; tid: nobody's; aux: type of the object */
+struct rec_arrival { /* hdr.ts_ns: when it is recorded; tid: 0; aux: type of the object */
     struct rec_hdr hdr;
     u64 channel;
-    u64 end; /* number of the first byte after those that are there */
+    u64 end; /* number of the first byte after those that have arrived */
     u64 arrived_ns;
 };
 
 #define PACKET_AGAIN 1 /* given to that device before */
 #define PACKET_UDP 2
 #define PACKET_FORWARDED 4 /* by a router on this machine */
-#define PACKET_LOOPBACK 8  /* never received: told only of bytes that had been held back */
-/* Its hook did not run. When it was sent, and its last byte, is what TCP remembers when that is
- * noticed (hdr.ts_ns); its device is not known. */
+#define PACKET_LOOPBACK 8  /* never received; recorded only for bytes that had been held back */
+/* Its hook did not run. The time at which it was sent, and its last byte, are what TCP remembers
+ * when this is noticed (hdr.ts_ns); its device is not known. */
 #define PACKET_UNSEEN 16
 
-struct rec_packet { /* hdr.ts_ns: sent or, if received_ns is not 0, received, or noticed */
+struct rec_packet { /* hdr.ts_ns: when it was sent; if received_ns is not 0, received; or noticed */
     struct rec_hdr hdr;
     u64 channel;
     u64 end; /* number of the first byte after its payload */
@@ -557,17 +559,17 @@ struct rec_packet { /* hdr.ts_ns: sent or, if received_ns is not 0, received, or
     u64 sent_ns;
     u64 received_ns;
     u32 bytes;
-    /* Tells those apart that it passes, as a router hands it to another: the low halves of its
-     * index and of its network namespace's number, index first. */
+    /* Distinguishes the devices that a packet passes when a router forwards it: the low halves of
+     * the device's index and of its network namespace's number, index first. */
     u32 device;
 };
 
-/* Functions that are hooked themselves, on request. */
+/* Kernel functions with direct hooks, on request. */
 enum function {
-    FUNCTION_COPY = 1,         /* between user memory and the kernel's */
-    FUNCTION_COMMIT_WAIT = 2,  /* until a transaction is on the disk */
-    FUNCTION_HANDLE_START = 3, /* until a transaction lets a change in; told if it slept there */
-    FUNCTION_SOCKET_LOCK = 4,  /* until another call lets go of a socket */
+    FUNCTION_COPY = 1,         /* a copy between user memory and kernel memory */
+    FUNCTION_COMMIT_WAIT = 2,  /* a wait until a transaction is on the disk */
+    FUNCTION_HANDLE_START = 3, /* a wait until a transaction admits a change; only if it slept */
+    FUNCTION_SOCKET_LOCK = 4,  /* a wait until another call releases a socket */
     FUNCTION_OPEN = 5,
     FUNCTION_PIPE_READ = 6,
     FUNCTION_PIPE_WRITE = 7,
@@ -582,31 +584,31 @@ struct rec_function { /* hdr.ts_ns: its end; hdr.aux: enum function */
 };
 
 /*
- * What becomes of a task of a runtime of the program's own (--tasks): a goroutine, a task of
- * tokio's, a context in which steps of asyncio's run.
+ * What happens to a task of a runtime in the program itself (--tasks): a goroutine, a tokio task, a
+ * context in which asyncio runs steps, a stream or timer of Node's.
  */
 enum runtime_task_change {
-    RUNTIME_TASK_RUNS = 1,    /* on the thread that the record is of */
-    RUNTIME_TASK_PARKS = 2,   /* that thread leaves it asleep; hdr.aux: for what it parks */
-    RUNTIME_TASK_YIELDS = 3,  /* that thread leaves it runnable */
-    RUNTIME_TASK_ENDS = 4,    /* that thread leaves it for good */
-    RUNTIME_TASK_READIED = 5, /* that thread makes it runnable; hdr.aux: what it has waited for */
-    RUNTIME_TASK_BORN = 6,    /* that thread has made it, runnable */
-    RUNTIME_TASK_STEPS = 7,   /* it runs; the one that the thread ran before waits. hdr.aux: what it
-                               * has waited for, if that is known */
-    RUNTIME_TASK_QUEUED = 8,  /* readied, or born if nothing is known of it */
-    RUNTIME_TASK_DUE = 9,     /* it is no task: a timer is due, whose callback will step so */
-    RUNTIME_TASK_WAITED = 10, /* it runs again; hdr.aux: what it has waited for */
-    RUNTIME_TASK_MADE = 11,   /* that thread has made it, asleep */
-    RUNTIME_TASK_TIMERS = 12, /* it is no task: that thread runs the timers that are due */
-    RUNTIME_TASK_DRAINED = 13, /* it is no task: that thread has gone on with what waited for one */
+    RUNTIME_TASK_RUNS = 1,     /* the record's thread runs it */
+    RUNTIME_TASK_PARKS = 2,    /* the thread leaves it asleep; hdr.aux: what it waits for */
+    RUNTIME_TASK_YIELDS = 3,   /* the thread leaves it runnable */
+    RUNTIME_TASK_ENDS = 4,     /* the thread leaves it for good */
+    RUNTIME_TASK_READIED = 5,  /* the thread makes it runnable; hdr.aux: what it has waited for */
+    RUNTIME_TASK_BORN = 6,     /* the thread has created it, runnable */
+    RUNTIME_TASK_STEPS = 7,    /* the thread runs it; the one it ran before waits. hdr.aux: what it
+                                * has waited for, if that is known */
+    RUNTIME_TASK_QUEUED = 8,   /* readied, or born if it is not known yet */
+    RUNTIME_TASK_DUE = 9,      /* not a task: a timer is due, whose callback will run as a step */
+    RUNTIME_TASK_WAITED = 10,  /* it runs again; hdr.aux: what it has waited for */
+    RUNTIME_TASK_MADE = 11,    /* the thread has created it, asleep */
+    RUNTIME_TASK_TIMERS = 12,  /* not a task: the thread runs the timers that are due */
+    RUNTIME_TASK_DRAINED = 13, /* not a task: all that waited for the last one has continued */
 };
 
 /* hdr.flags: enum runtime_task_change; hdr.aux: a TaskWait of userspace/crates/record, or 0 */
 struct rec_runtime_task {
     struct rec_hdr hdr;
-    u64 address; /* of what the runtime keeps of it: tells it from others of the process; 0: the one
-                    that the thread runs */
+    u64 address; /* of the runtime's own data of it: identifies it in the process; 0: the task that
+                  * the thread runs */
     u32 tgid;
     u32 pad;
 };

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * RESP, which Redis speaks: a command is an array of strings, or one line of words ("inline"); an
- * answer is one value, whose aggregates hold others. Values begin with a line; strings say in it
- * how many bytes follow.
+ * RESP, the protocol of Redis: a command is an array of strings, or one line of words ("inline").
+ * An answer is one value; aggregates hold other values. A value begins with a line; the line of a
+ * string says how many bytes follow.
  *
- * A command's first word is its name. Where that is a container of other commands, the second word
- * is part of the name. Nothing else of a command is kept, nor words that no name can be.
+ * The first word of a command is its name. If the command is a container of other commands, the
+ * second word is part of the name. Nothing else of a command is kept, nor words that cannot be a
+ * name.
  */
 #pragma once
 #include "framing.h"
 
 enum resp_state {
-    RESP_VALUE, /* at the begin of a message */
-    RESP_MORE,  /* at a value inside one: f->message.total of them are to come */
-    RESP_WORD,  /* at a word that may be of the command's name */
+    RESP_VALUE, /* at the beginning of a message */
+    RESP_MORE,  /* at a value inside a message: f->message.total values are to come */
+    RESP_WORD,  /* at a word that may be part of the command's name */
 };
 
-/* With the end of its line it has to fit into a head. */
+/* A word and the end of its line have to fit into a head. */
 #define RESP_MOST_WORD_BYTES (HEAD_BYTES - 2)
 /* "PING\r\n" */
 #define RESP_PING_BYTES 6
 
-/* A number of up to ten digits after the line's first byte; -1: none. A line's end follows. Global
- * likewise. */
+/* Reads a number of up to ten digits after the line's first byte, up to the line's end; -1: there
+ * is none. Global, so that the verifier checks it only once. */
 __noinline s64 resp_number(struct framer *f)
 {
     if (!f)
@@ -56,7 +57,7 @@ static __always_inline bool resp_command(const u8 *head, u32 have)
     return false;
 }
 
-/* Only as the first words of a connection: others than Redis know it, too. */
+/* Used only for the first words of a connection: other protocols know it, too. */
 static __always_inline bool resp_ping(const u8 *head, u32 have)
 {
     return have >= RESP_PING_BYTES && (be32(head) & 0xdfdfdfdf) == 0x50494e47 && head[4] == '\r' &&
@@ -70,8 +71,8 @@ static __always_inline bool resp_of_name(u8 c)
     return c < 128 && among >> (c & 63) & 1;
 }
 
-/* Copies the word at head[from] behind what is known of the name, which stays as long as it was.
- * The word's end. Global, so that the verifier looks at it only once. */
+/* Copies the word at head[from] behind the known part of the name, whose length stays the same.
+ * Returns the word's end. Global, so that the verifier checks it only once. */
 __noinline u32 resp_copy_word(struct framer *f, u32 from)
 {
     if (!f)
@@ -88,7 +89,7 @@ __noinline u32 resp_copy_word(struct framer *f, u32 from)
     return from + i;
 }
 
-/* The word just copied, of `bytes` bytes, is of the name. */
+/* Adds the word just copied, of `bytes` bytes, to the name. */
 static __always_inline void resp_keep_word(struct framer *f, u32 bytes)
 {
     f->message.line_bytes += bytes + (f->message.line_bytes != 0);
@@ -98,7 +99,7 @@ static __always_inline void resp_keep_word(struct framer *f, u32 bytes)
     ((u64)(a) << 56 | (u64)(b) << 48 | (u64)(c) << 40 | (u64)(d) << 32 | (u64)(e) << 24 |          \
      (u64)(f) << 16 | (u64)(g) << 8 | (u64)(h))
 
-/* Whether the word of `bytes` bytes at the begin of the head contains other commands. */
+/* Whether the word of `bytes` bytes at the beginning of the head names a container of commands. */
 static __always_inline bool resp_contains_others(const u8 *head, u32 bytes)
 {
     if (bytes < 3 || bytes > 8)
@@ -134,7 +135,7 @@ static __always_inline void resp_begin(struct framer *f)
     f->message.words = 0;
 }
 
-/* A value has ended, but for the `f->at.skip` bytes of it that are not looked at. */
+/* A value has ended, except for its last `f->at.skip` bytes, which are skipped. */
 static __always_inline void resp_go_on(struct framer *f)
 {
     if (f->message.total) {
@@ -150,7 +151,7 @@ static __always_inline void resp_go_on(struct framer *f)
     resp_begin(f);
 }
 
-/* A word that may be of the command's name is there. */
+/* A word that may be part of the command's name is there. */
 static __always_inline bool resp_head(struct framer *f)
 {
     u32 bytes = f->at.need - 2;
@@ -204,7 +205,7 @@ static __always_inline bool resp_line(struct framer *f, u32 line_bytes)
     bool top = f->message.state == RESP_VALUE, command = f->stream.role == UNIT_FROM_CLIENT;
     if (top) {
         if (command &&
-            first != '*') /* too many things look like a line of words to find out by it */
+            first != '*') /* too much looks like a line of words to recognize RESP by it */
             return !f->trial.kind && resp_inline(f, line_bytes);
         f->message.words = command && keep_methods && !f->trial.kind;
         f->message.unit = f->at.next - line_bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The rings: what ring.h declares. */
+/* The rings: defines what ring.h declares. */
 #include "ring.h"
 
 struct rings_map rings SEC(".maps");

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * How records get to user space: a ring a CPU, in memory that user space maps and reads while the
- * programs run. A BPF ring buffer takes a lock and two calls for each record, which is several
- * times the time of what is done here; and one for all CPUs would serialise them.
+ * How records get to user space: one ring per CPU, in memory that user space maps and reads while
+ * the programs run. A BPF ring buffer takes a lock and two calls for each record, which costs
+ * several times what is done here; and a single one for all CPUs would serialise them.
  *
- * Positions only grow. Whoever writes takes the next bytes by one addition: the only rivals are
- * programs of the same CPU that interrupt it. The mark before a record is written last, and says
- * that the record is whole and of how many bytes; it differs from lap to lap and from run to run,
- * so that nothing that lies there from before can be taken for one. userspace/src/probe/rings.rs
- * reads.
+ * Positions only grow. A writer takes the next bytes by one addition: its only rivals are programs
+ * that interrupt it on the same CPU. The mark before a record is written last. It says that the
+ * record is complete and how many bytes it has. The mark differs from lap to lap and from run to
+ * run, so that old bytes in the ring cannot be mistaken for it. userspace/src/probe/rings.rs reads
+ * the rings.
  */
 #pragma once
 #include "kernel_types.h"
@@ -16,8 +16,8 @@
 #include "cpu.h"
 #include "records.h"
 
-/* A ring is made of pieces, as old kernels allow no value of more than 4 MiB. A record lies where
- * it begins and may go on beyond that piece's own bytes. */
+/* A ring is made of pieces, because old kernels allow no map value larger than 4 MiB. A record lies
+ * in the piece in which it begins, and may extend beyond that piece's own bytes. */
 #define RING_PIECE_BYTES (256 << 10)
 #define RING_BEYOND_BYTES 4096
 #define RING_MARK_BYTES 8
@@ -29,19 +29,19 @@ struct ring_piece {
 extern struct rings_map {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(map_flags, BPF_F_MMAPABLE);
-    __uint(max_entries, 1); /* user space makes it CPUs times pieces */
+    __uint(max_entries, 1); /* user space sets it to CPUs times pieces */
     __type(key, u32);
     __type(value, struct ring_piece);
 } rings SEC(".maps");
 
 extern const volatile u32 ring_pieces; /* of each CPU: a power of two */
-extern const volatile u64 ring_bytes;  /* may be under way; fewer than the pieces have */
+extern const volatile u64 ring_bytes;  /* bytes that may be under way; fewer than the pieces have */
 extern const volatile u32 ring_secret;
 
-/* What programs write of a CPU's ring. */
+/* The state of a CPU's ring that programs write. */
 struct ring_head {
     u64 position;
-    /* Records lost since the last REC_LOST. User space reads what is left at the end. */
+    /* Records lost since the last REC_LOST. User space reads the remaining ones at the end. */
     u64 lost;
     u64 lost_first_ns;
     u64 lost_last_ns;
@@ -49,7 +49,7 @@ struct ring_head {
 };
 extern struct ring_head ring_heads[MAX_CPUS];
 
-/* What user space writes. */
+/* The state that user space writes. */
 struct ring_tail {
     u64 position;
     u64 pad[7];
@@ -69,15 +69,15 @@ static __always_inline u64 ring_mark(u64 position, u64 bytes)
     return (u64)((u32)(position >> 3) + ring_secret) << 32 | bytes;
 }
 
-/* The next bytes of the ring; NULL: it is full. `position` is what commit_record() wants to know.
- */
+/* Takes the next bytes of the ring; NULL: it is full. `position` is to be passed to
+ * commit_record(). */
 static __always_inline void *take_bytes(u64 bytes, u64 *position)
 {
     u64 cpu = this_cpu();
     struct ring_head *head = &ring_heads[cpu];
     u64 taken_bytes = (RING_MARK_BYTES + bytes + 7) & ~7ULL;
     u64 tail = *(volatile u64 *)&ring_tails[cpu].position;
-    /* Programs that interrupt this one here find the same room: there is enough for them. */
+    /* Programs that interrupt this one here see the same room: there is slack enough for them. */
     if (head->position + taken_bytes - tail > ring_bytes)
         return 0;
     u64 at = __sync_fetch_and_add(&head->position, taken_bytes);
@@ -89,13 +89,14 @@ static __always_inline void *take_bytes(u64 bytes, u64 *position)
     return piece->bytes + (at & (RING_PIECE_BYTES - 8)) + RING_MARK_BYTES;
 }
 
-/* The record is whole. Nothing that was written before may come after. */
+/* The record is complete. No earlier store may become visible after the mark. */
 static __always_inline void commit_record(void *record, u64 position, u64 bytes)
 {
     STORE_LAST((u64 *)(record - RING_MARK_BYTES), ring_mark(position, bytes));
 }
 
-/* Tell of earlier losses as soon as there is room again, so that the reader can say when. */
+/* Reports earlier losses as soon as there is room again, so that the reader knows when they
+ * occurred. */
 static __always_inline void report_loss(u64 now_ns)
 {
     u64 position;
@@ -106,8 +107,9 @@ static __always_inline void report_loss(u64 now_ns)
     if (!r)
         return;
     r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_LOST};
-    /* The count between the times: what an interrupt loses before it is counted here, and `last`
-     * says when; what one loses after it is the first of the next report. */
+    /* The count is read between the two times. If an interrupt loses a record before that, it is
+     * counted here and `last` has its time; if it does so later, that loss is the first of the next
+     * report. */
     r->first_ns = *(volatile u64 *)&head->lost_first_ns;
     r->count = __sync_lock_test_and_set(&head->lost, 0);
     r->last_ns = *(volatile u64 *)&head->lost_last_ns;
@@ -159,9 +161,9 @@ static __always_inline void end_record(struct reserved *r)
 }
 
 /*
- * Reserves a record `struct type *var`, runs the block that follows to fill it, commits it; without
- * room the block does not run. However the block is left (at its end, by `break`, `continue` or
- * `return`), the record is committed: one that is not would let the ring stand still.
+ * Reserves a record `struct type *var`, runs the following block to fill it, and commits it;
+ * without room the block does not run. The record is committed however the block is left (at its
+ * end, by `break`, `continue` or `return`), because an uncommitted record would stall the ring.
  */
 #define emit(type, var, now_ns)                                                                    \
     for (struct reserved reserved_##var                                                            \

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Tasks that a runtime runs on threads as it likes (--tasks), so that threads tell little of who
- * waits for what. Each runtime has a source of its own: goroutines.bpf.c, asyncio.bpf.c,
+ * Tasks that a runtime schedules on threads by itself (--tasks), so that threads reveal little
+ * about what waits for what. Each runtime has its own source: goroutines.bpf.c, asyncio.bpf.c,
  * tokio.bpf.c, node.bpf.c. User space finds their functions in the programs' files
  * (userspace/src/probe/runtimes).
  */
 #pragma once
 #include "missed_switches.h"
 
-/* Reads from the running thread's memory; 0: it has that. */
+/* Reads from the running thread's memory; 0: success. */
 #define READ_USER(address, to) bpf_probe_read_user(&(to), sizeof(to), (const void *)(address))
 
-/* The traced thread that came by a breakpoint in its program; NULL: it is not traced. */
+/* Returns the traced thread that hit a breakpoint in its program; NULL: it is not traced. */
 static __always_inline struct task_state *at_breakpoint(struct task_struct **task)
 {
     *task = bpf_get_current_task_btf();
@@ -19,16 +19,16 @@ static __always_inline struct task_state *at_breakpoint(struct task_struct **tas
     return traced_running(*task);
 }
 
-/* What a task waits for, by its place in the list of userspace/crates/record/src/task_waits.rs. */
+/* What a task waits for, by its index in the list of userspace/crates/record/src/task_waits.rs. */
 enum task_wait {
-    TASK_WAIT_AWAIT = 32, /* anything: what ends it tells */
+    TASK_WAIT_AWAIT = 32, /* anything: the end of the wait tells what */
     TASK_WAIT_TIMER = 33, /* time to pass */
     TASK_WAIT_READY = 34, /* a descriptor to be ready */
     TASK_WAIT_WAITERS =
         35, /* its turn among those that wait for a lock, a semaphore, an event or a condition */
 };
 
-/* Tells what the thread `task` does with a runtime's task. */
+/* Records what the thread `task` does with a runtime's task. */
 static __always_inline void tell_runtime_task(struct task_struct *task, struct task_state *state,
                                               u8 change, u16 wait, u64 address)
 {
@@ -48,7 +48,8 @@ static __always_inline void tell_runtime_task(struct task_struct *task, struct t
     }
 }
 
-/* A thread that runs a step of an event loop's looks for what is ready next: the step is over. */
+/* A thread that runs steps of an event loop polls for what is ready next: the present step is
+ * over. */
 static __always_inline void end_step(struct task_struct *task, struct task_state *state)
 {
     state->has_loop = 1;

@@ -90,7 +90,8 @@ int HOOK(on_sched_waking, struct task_struct *wakee)
     return tell_waking(wakee, 0);
 }
 
-/* Only from queue to queue: where a wake-up puts a thread is told by the switch that follows. */
+/* Records only moves from run queue to run queue: the switch that follows a wake-up tells where the
+ * wake-up put the thread. */
 SEC("tp_btf/sched_migrate_task")
 int HOOK(on_sched_migrate_task, struct task_struct *task, int to_cpu)
 {
@@ -99,8 +100,8 @@ int HOOK(on_sched_migrate_task, struct task_struct *task, int to_cpu)
     u64 now_ns = bpf_ktime_get_ns();
     emit (rec_migrate, r, now_ns) {
         r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = task->pid, .kind = REC_MIGRATE};
-        /* Since 5.16 it lies in thread_info where that lies in the task (commit bcf9033e5449
-         * "sched: move CPU field back into thread_info if THREAD_INFO_IN_TASK=y"). */
+        /* Since 5.16 the CPU number lies in thread_info if that lies in the task (commit
+         * bcf9033e5449 "sched: move CPU field back into thread_info if THREAD_INFO_IN_TASK=y"). */
         r->from_cpu =
             bpf_core_field_exists(task->thread_info.cpu) ? task->thread_info.cpu : task->cpu;
         r->to_cpu = to_cpu;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Futexes in memory that processes share: a word has the same name in all of them, that of the file
- * it lies in (memory that is shared without one has one, too) and where in it.
+ * Futexes in memory that processes share. A word has the same name in all of them: the file in
+ * which it lies (shared memory without a named file has one, too) and its offset there.
  */
 #include "shared_words.h"
 
@@ -30,7 +30,8 @@ static long name_word(struct task_struct *task, struct vm_area_struct *vma,
     return 0;
 }
 
-/* Whether a call wakes up who waits for such a word (1), or waits itself (0); -1: neither. */
+/* Whether a call wakes up threads that wait for such a word (1), or waits itself (0); -1:
+ * neither. */
 static __always_inline int wakes_sharers(u32 operation)
 {
     switch (operation & ~FUTEX_CLOCK_REALTIME) {
@@ -52,8 +53,9 @@ __hidden __noinline void emit_shared_word(const struct rec_syscall *sys, struct 
         return;
     struct task_struct *task = bpf_get_current_task_btf();
     struct shared_word word = {.address = state->ino};
-    /* Nobody else can have changed the mapping for good while we were in the call, but whoever just
-     * does keeps us out. */
+    /* A thread that is changing mappings right now keeps us out (EBUSY). The last known name of the
+     * same address is used then: no thread can have changed this mapping for good while we were in
+     * the call. */
     if (bpf_find_vma(task, word.address, name_word, &word, 0) == -EBUSY)
         word = state->word.address == word.address ? state->word : word;
     if (!word.ino)

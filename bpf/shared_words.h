@@ -7,7 +7,5 @@
     128 /* include/uapi/linux/futex.h: such a word is of one process only                          \
          */
 
-/* Tells of a futex call that passes something to another process. Not inlined, as few calls need
- * it.
- */
+/* Records a futex call on a word that other processes share. Not inlined, as few calls need it. */
 __hidden void emit_shared_word(const struct rec_syscall *sys, struct task_state *state);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Bytes that traced threads move through sockets, whatever the system call: both hooks sit
- * below all of them (sock_sendmsg_nosec(), sock_recvmsg_nosec() in net/socket.c). Each direction
- * of a connection is a channel; its two ends meet by byte offset. What is noted here goes out
- * with the call's own record.
+ * Bytes that traced threads move through sockets, whatever the system call: both hooks sit below
+ * all of them (sock_sendmsg_nosec(), sock_recvmsg_nosec() in net/socket.c). Each direction of a
+ * connection is a channel; its two ends meet by byte offset. Transfers noted here are sent with the
+ * call's own record.
  */
 #include "sockets.h"
 #include "datagrams.h"
@@ -18,7 +18,7 @@ __hidden __noinline void tell_awaited(const struct socket_transfer *t, u64 now_n
     tell_arrival(t->channel, t->object_type, t->end, t->arrived_ns, now_ns);
 }
 
-/* From now on arrivals on a channel are told, whether or not anything was read from it. */
+/* From now on arrivals on a channel are recorded, whether or not anything was read from it. */
 static __always_inline void await_arrivals(u64 channel, const struct endpoint *from,
                                            const struct endpoint *to)
 {
@@ -28,8 +28,8 @@ static __always_inline void await_arrivals(u64 channel, const struct endpoint *f
         name_endpoints(channel, from, to, OBJECT_TCP);
 }
 
-/* Bytes of an untraced writer are in a TCP socket, up to that number; what has been read is
- * numbered by who read. */
+/* Records that bytes of an untraced writer are in a TCP socket, up to that number. Only the reader
+ * advances the channel's own number. */
 static __always_inline void tell_tcp(u64 channel, const struct channel_bytes *counted, u32 sequence)
 {
     u64 last = counted->sent, now_ns = bpf_ktime_get_ns();
@@ -37,8 +37,9 @@ static __always_inline void tell_tcp(u64 channel, const struct channel_bytes *co
         tell_arrival(channel, OBJECT_TCP, extend_sequence(&last, sequence), now_ns, now_ns);
 }
 
-/* The answer to a connection's first question may have come before that was written to the end:
- * then nobody awaited it. What lies unread in the socket now is told as if it had come just now. */
+/* The answer to a connection's first request may arrive before the write of the request has ended,
+ * when arrivals are not awaited yet. Unread bytes in the socket are recorded as if they had arrived
+ * just now. */
 static __always_inline void tell_unread(u64 channel, struct tcp_sock *tcp)
 {
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
@@ -47,7 +48,7 @@ static __always_inline void tell_unread(u64 channel, struct tcp_sock *tcp)
         tell_tcp(channel, counted, sequence);
 }
 
-/* Bytes of an untraced writer are in a Unix socket: up to which. */
+/* Records that bytes of an untraced writer are in a Unix socket, up to number `end`. */
 static __always_inline void tell_unix(u64 channel, struct channel_bytes *counted, u64 end,
                                       u64 arrived_ns, u64 now_ns)
 {
@@ -58,10 +59,11 @@ static __always_inline void tell_unix(u64 channel, struct channel_bytes *counted
 }
 
 /*
- * More of them has come. There is what was received and what lies in the queue; but not what a read
- * under way has taken out of it and not counted yet, which may take as long as it waits for more
- * (MSG_WAITALL). That is less than the last buffer should make it, or that has been taken, too:
- * then the read tells the rest as it counts.
+ * More bytes of an untraced writer have arrived. Their end is the number of received bytes plus the
+ * bytes in the queue. This misses bytes that a read under way has taken out of the queue and not
+ * counted yet, perhaps for as long as it waits for more (MSG_WAITALL). The sum is then less than
+ * the last buffer implies, or the last buffer has been taken, too: in both cases the read records
+ * the rest when it counts.
  */
 static __always_inline void unix_came(u64 channel, struct channel_bytes *counted, struct sock *sk)
 {
@@ -77,8 +79,8 @@ static __always_inline void unix_came(u64 channel, struct channel_bytes *counted
     tell_unix(channel, counted, received + unread, now_ns, now_ns);
 }
 
-/* A traced thread has read from a Unix socket what has come before, and been told, as a rule. Not
- * inlined, for its callers' stack. */
+/* A traced thread has read from a Unix socket. As a rule, the arrival of the bytes has been
+ * recorded before; this records the rest. Not inlined, to save its callers' stack. */
 static __noinline void tell_rest_of_unix(u64 channel, struct channel_bytes *counted, u64 sk_address)
 {
     if (!counted)
@@ -91,11 +93,11 @@ static __noinline void tell_rest_of_unix(u64 channel, struct channel_bytes *coun
     u64 now_ns = bpf_ktime_get_ns();
     if (counted->arrived)
         tell_unix(channel, counted, received + unread, behind_ns ? behind_ns : now_ns, now_ns);
-    else /* it is not known since when they are there */
+    else /* it is not known when they arrived */
         counted->arrived = received + unread;
 }
 
-/* From now on arrivals at a Unix socket are told. */
+/* From now on arrivals at a Unix socket are recorded. */
 static __always_inline struct channel_bytes *await_unix(u64 channel, struct unix_sock *from,
                                                         struct unix_sock *to)
 {
@@ -106,7 +108,7 @@ static __always_inline struct channel_bytes *await_unix(u64 channel, struct unix
     return counted;
 }
 
-/* As tell_unread() does. */
+/* As tell_unread(), for a Unix socket. */
 static __always_inline void tell_unread_unix(u64 channel, struct channel_bytes *counted,
                                              struct sock *sk)
 {
@@ -118,8 +120,8 @@ static __always_inline void tell_unread_unix(u64 channel, struct channel_bytes *
         tell_unix(channel, counted, received + unread, now_ns, now_ns);
 }
 
-/* Not inlined, nor are those for datagrams: what they need of the stack is then not there while the
- * thread is looked at. */
+/* Not inlined, like the functions for datagrams: then their stack is not in use while the thread is
+ * looked up. */
 static __noinline void stream_transferred(struct task_state *state, struct sock *sk, s32 bytes,
                                           bool is_write)
 {
@@ -135,7 +137,7 @@ static __noinline void stream_transferred(struct task_state *state, struct sock 
         if (!peer)
             return;
         u64 mine = bpf_get_socket_cookie(sk), theirs = bpf_get_socket_cookie(peer);
-        /* Named by the end that receives. */
+        /* The channel is named after the receiving end. */
         u64 channel = is_write ? theirs : mine;
         struct channel_bytes *counted = channel_state(channel, &is_new);
         if (!counted)
@@ -209,23 +211,23 @@ static __noinline void stream_transferred(struct task_state *state, struct sock 
     note_transfer(state, &moved);
 }
 
-/* Bytes that have come: when, and the sequence number after them (Unix: how many so far). */
+/* Bytes that have arrived: when, and the sequence number after them (Unix: how many so far). */
 struct arrived {
-    u64 at_ns; /* 0: none have */
+    u64 at_ns; /* 0: none */
     u32 sequence;
 };
 
-/* Remembered of a connection that nobody has accepted yet. */
+/* Arrivals remembered of a connection that is not accepted yet. */
 #define MOST_ARRIVALS 4
 
-/* A connection that nobody has accepted yet: when it came to be, and what came before that. Of more
- * arrivals than there is room for the later ones are not known. */
+/* A connection that is not accepted yet: when it was established, and what arrived before it was
+ * accepted. If there are more arrivals than room, the later ones are not known. */
 struct unaccepted {
     u64 established_ns;
     struct arrived arrivals[MOST_ARRIVALS];
 };
 
-/* Least recently used. */
+/* LRU. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
@@ -233,15 +235,15 @@ struct {
     __type(value, struct unaccepted);
 } unaccepted SEC(".maps");
 
-/* What one end may have sent before the other one's connection has come to be: more than its buffer
- * holds. */
+/* What one end may have sent before the connection is established at the other end: more than the
+ * sender's buffer holds. */
 #define MOST_SENT_EARLY (16 << 20)
 
 /*
- * A connection has come to be between ends that another one of the capture was between: a client
- * that opens one for each request comes to the same port again. Its bytes are numbered after all of
- * that one's, and its framing begins anew. `sequence`: of its next byte. The end at which it comes
- * to be first does this; the other one finds its numbers there.
+ * A connection is established between ends that had another connection in this capture: a client
+ * that opens one for each request uses the same port again. Its bytes are numbered after all those
+ * of the earlier connection, and its framing begins anew. `sequence`: of its next byte. The end
+ * that is established first does this; the other end finds the new numbers.
  */
 static __noinline void begin_anew(u64 channel, const struct endpoint *from,
                                   const struct endpoint *to, u32 sequence)
@@ -286,7 +288,7 @@ int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, cons
     return 0;
 }
 
-/* More of what comes before its connection is accepted. */
+/* Notes bytes that arrived before their connection was accepted. */
 static __always_inline void arrived_early(struct unaccepted *new, u32 sequence)
 {
     for (u32 i = 0; i < MOST_ARRIVALS; i++) {
@@ -298,10 +300,10 @@ static __always_inline void arrived_early(struct unaccepted *new, u32 sequence)
 }
 
 /*
- * Bytes have come to a TCP socket (tcp_data_ready(), net/ipv4/tcp_input.c). Of bytes that a traced
- * thread has written it is known when they were sent and received; of others this is the only thing
- * that tells how long they lay there before they were read. What comes while the socket is locked
- * by a call is noticed as the call lets go of it (tcp_release_cb() and the backlog).
+ * Bytes have arrived at a TCP socket (tcp_data_ready(), net/ipv4/tcp_input.c). For bytes that a
+ * traced thread has written, the times of sending and receiving are known. For others, only this
+ * hook tells how long they lay there before they were read. Bytes that arrive while a call has
+ * locked the socket are noticed when the call releases it (tcp_release_cb() and the backlog).
  */
 __hidden __noinline void bytes_arrived(struct sock *sk)
 {
@@ -323,13 +325,13 @@ __hidden __noinline void bytes_arrived(struct sock *sk)
         arrived_early(new, sequence);
 }
 
-/* A Unix connection has no such entry before bytes come, and then it has one by its cookie. Until
- * then, if a traced thread has accepted it, by its inode number. */
+/* Key of a Unix connection that a traced thread has accepted before any bytes arrived: by its inode
+ * number. A connection whose bytes arrived first has a key by its cookie. */
 #define AWAITED(ino) (1ULL << 62 | (ino))
 
 /*
- * Bytes have come to a Unix stream socket, in their writer's own call (unix_stream_sendmsg(),
- * net/unix/af_unix.c). Sockets that nobody traced has used have no number yet.
+ * Bytes have arrived at a Unix stream socket, in their writer's own call (unix_stream_sendmsg(),
+ * net/unix/af_unix.c). Sockets that no traced thread has used have no number yet.
  */
 __hidden __noinline void unix_arrived(struct sock *sk)
 {
@@ -341,7 +343,7 @@ __hidden __noinline void unix_arrived(struct sock *sk)
     bool is_accepted = READ(sock, sk, sk_socket) != 0;
     if (!counted && is_accepted) {
         if (!first)
-            return; /* nobody traced reads it */
+            return; /* no traced thread reads it */
         u64 key = AWAITED(identify_socket(sk));
         if (!bpf_map_lookup_elem(&unaccepted, &key))
             return;
@@ -387,7 +389,7 @@ __hidden __noinline void accepted_unix(u64 sk_address, u64 ino)
         return;
     u64 now_ns = bpf_ktime_get_ns();
     if (!new) {
-        /* It came as it was accepted. */
+        /* Bytes arrived while the connection was being accepted. */
         s64 unread = unread_of_moving((u64)sk);
         if (unread > 0)
             tell_unix(channel, counted, unread, now_ns, now_ns);
@@ -403,7 +405,7 @@ __hidden __noinline void accepted_unix(u64 sk_address, u64 ino)
     DROP(TABLE_UNACCEPTED, &unaccepted, &channel);
 }
 
-/* A traced thread has accepted a connection: when it came to be, or 0. */
+/* A traced thread has accepted a connection. Returns when it was established, or 0. */
 __hidden __noinline u64 take_unaccepted(u64 sk_address)
 {
     struct sock *sk = (struct sock *)sk_address;
@@ -430,7 +432,7 @@ __hidden __noinline u64 take_unaccepted(u64 sk_address)
     return established_ns;
 }
 
-/* What is known of a thread that is in a call; NULL: it is not traced, or in none. */
+/* What is known of the running thread if it is in a call; NULL: it is not traced, or in no call. */
 static __always_inline struct task_state *in_call(void)
 {
     struct task_state *state = traced_current();
@@ -480,8 +482,9 @@ int HOOK(on_sock_recv_length, struct sock *sk, int ret, int flags)
 
 /*
  * Kernels before 6.3 do not have these tracepoints (commit 6e6eda44b939 "sock: add tracepoint for
- * send recv length"). What they tell is there at the exits of the functions that they sit behind:
- * what a protocol family sends and receives by (struct proto_ops, include/linux/net.h).
+ * send recv length"). The same data is there at the exits of the functions that the tracepoints
+ * follow: those by which a protocol family sends and receives (struct proto_ops,
+ * include/linux/net.h).
  */
 #define SENDS(function)                                                                            \
     SEC("fexit/" #function)                                                                        \
@@ -521,8 +524,8 @@ RECEIVES(inet_recvmsg)
 RECEIVES(inet6_recvmsg)
 RECEIVES(unix_stream_recvmsg)
 
-/* Where both kinds of Unix sockets that keep messages apart end up; what calls it may be inlined.
- */
+/* Both kinds of Unix sockets that keep messages apart receive through this function; its callers
+ * may be inlined. */
 SEC("fexit/__unix_dgram_recvmsg")
 int HOOK(on_unix_dgram_recvmsg, struct sock *sk, struct msghdr *message, unsigned long bytes,
          int flags, int ret)

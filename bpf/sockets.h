@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What several files need of sockets: the names of channels, and how transfers and arrivals are
- * told. */
+/* Declarations shared by several files: the names of channels, and the records of transfers and
+ * arrivals. */
 #pragma once
 #include "channels.h"
 
@@ -16,7 +16,7 @@
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
 
-/* An end of a TCP connection. */
+/* An end of a TCP connection or UDP channel. */
 struct endpoint {
     u64 address[2]; /* IPv4: as ::ffff:a.b.c.d */
     u64 port;
@@ -28,14 +28,15 @@ static __always_inline u64 mix_hash(u64 hash, u64 word)
     return hash ^ (hash >> 32);
 }
 
-/* The number of a channel. One bit is left out, lest it look like an address of the kernel's. */
+/* The number of a channel. One bit is left out, so that it cannot look like an address of the
+ * kernel. */
 static __always_inline u64 channel_number(u64 hash)
 {
     return hash >> 1;
 }
 
-/* The same number at both ends, also across network namespaces, but for the addresses every
- * namespace has of its own. */
+/* Numbers a direction: the number is the same at both ends, also across network namespaces, except
+ * for the addresses that every namespace has of its own. */
 static __always_inline u64 number_direction(const struct endpoint *from, const struct endpoint *to,
                                             u64 namespace)
 {
@@ -62,7 +63,8 @@ static __always_inline bool is_loopback(const struct endpoint *end)
 static __always_inline void tcp_ends(struct sock *sk, struct endpoint *local,
                                      struct endpoint *remote)
 {
-    /* A connection that was reset has given its port back, but what came before can be read. */
+    /* inet_sport, because a connection that was reset has released its port in skc_num, but earlier
+     * bytes can still be read. */
     u16 port = READ(inet_sock, sk, inet_sport);
     local->port = __builtin_bswap16(port);
     remote->port = __builtin_bswap16(sk->__sk_common.skc_dport);
@@ -74,7 +76,7 @@ static __always_inline void tcp_ends(struct sock *sk, struct endpoint *local,
     u64 words[2];
     BPF_CORE_READ_INTO(&words, sk, __sk_common.skc_v6_daddr);
     if (words[0] == 0 && (u32)words[1] == 0xffff0000)
-        return; /* IPv4 through a socket for both */
+        return; /* IPv4 through a socket for both versions */
     remote->address[0] = words[0];
     remote->address[1] = words[1];
     BPF_CORE_READ_INTO(&words, sk, __sk_common.skc_v6_rcv_saddr);
@@ -98,7 +100,7 @@ static __always_inline void tcp_directions(struct sock *sk, struct endpoint *loc
     *in = number_direction(remote, local, namespace);
 }
 
-/* The same for a pointer that the verifier knows nothing of. */
+/* As tcp_ends(), for a pointer that is unknown to the verifier. */
 static __always_inline void read_ends(struct sock *sk, struct endpoint *local,
                                       struct endpoint *remote)
 {
@@ -150,7 +152,7 @@ static __always_inline void name_unix(u64 channel, struct unix_sock *from, struc
         .channel = channel,
         .object_type = object_type,
     };
-    /* The end that listened has a name; who connects seldom has. */
+    /* The listening end has a name; the connecting end seldom has one. */
     struct unix_address *address = BPF_CORE_READ(to, addr);
     if (!address)
         address = BPF_CORE_READ(from, addr);
@@ -158,7 +160,7 @@ static __always_inline void name_unix(u64 channel, struct unix_sock *from, struc
     if (address && keep_paths) {
         s32 length = BPF_CORE_READ(address, len) - (s32)sizeof(u16);
         bytes = length;
-        /* One comparison, or the verifier sees that of a copy. */
+        /* A single comparison: else the verifier sees that of a copy. */
         barrier_var(bytes);
         if (bytes > UNIX_NAME_BYTES)
             bytes = 0;
@@ -185,7 +187,7 @@ static __always_inline u16 socket_type(struct sock *sk)
     return type == SOCK_DGRAM && protocol == IPPROTO_UDP ? OBJECT_UDP : OBJECT_SOCKET;
 }
 
-/* The state of a channel; tells its name when it is new here. */
+/* Returns the state of a channel, which is created if there is none. `is_new`: it was created. */
 static __always_inline struct channel_bytes *channel_state(u64 channel, bool *is_new)
 {
     *is_new = false;
@@ -197,7 +199,8 @@ static __always_inline struct channel_bytes *channel_state(u64 channel, bool *is
     return bpf_map_lookup_elem(&channels, &channel);
 }
 
-/* 64 bits of a sequence number: those nearest to the last one seen on the channel. */
+/* Extends a sequence number to 64 bits: the result nearest to the last number seen on the
+ * channel. */
 static __always_inline u64 extend_sequence(u64 *last, u32 sequence)
 {
     u64 known = *last;
@@ -232,10 +235,11 @@ static __always_inline void tell_arrival(u64 channel, u16 object_type, u64 end, 
     }
 }
 
-/* What a call has read was there since then: to be told before the read. */
+/* Records since when the bytes that a call has read were there. To be called before the read is
+ * recorded. */
 __hidden void tell_awaited(const struct socket_transfer *t, u64 now_ns);
 
-/* Tells of a transfer that another of the same call follows. */
+/* Records a transfer that is followed by another one of the same call. */
 static __always_inline void tell_transfer(struct task_state *state)
 {
     const struct socket_transfer *t = &state->socket;
@@ -260,16 +264,16 @@ static __always_inline void tell_transfer(struct task_state *state)
     }
 }
 
-/* Number of the first byte that has not been read. The end of the stream takes a number, too, which
- * a read may have passed. It may come right now, on another CPU, which counts it before it sets the
- * flag: so the flag has to have been looked at before. */
+/* Number of the first unread byte. The end of the stream takes a number, too, which a read may have
+ * passed. It may arrive right now, on another CPU, which counts it before it sets the flag. So
+ * `flags` must have been read before the numbers. */
 static __always_inline u32 read_sequence(u32 copied, u32 next, unsigned long flags)
 {
     return copied == next && (flags & 1 << SOCK_DONE) ? copied - 1 : copied;
 }
 
-/* Notes a transfer of the running call. More of the same stream, in a call that moves several
- * messages, lengthens it. */
+/* Notes a transfer of the running call. In a call that moves several messages, more bytes of the
+ * same stream extend the transfer. */
 static __always_inline void note_transfer(struct task_state *state,
                                           const struct socket_transfer *new)
 {
@@ -288,14 +292,14 @@ static __always_inline void note_transfer(struct task_state *state,
     *t = *new;
 }
 
-/* Of a socket that a program has; the next socket may be at the same address. */
+/* Identifies a socket by its inode number, as the next socket may be at the same address. */
 static __always_inline u64 identify_socket(struct sock *sk)
 {
     struct socket *file = READ(sock, sk, sk_socket);
     return file ? READ(socket_alloc, file, vfs_inode.i_ino) : 0; /* 0: closed since it sent */
 }
 
-/* No hook tells of bytes that a splice takes out of a stream socket: which they were. */
+/* Determines which bytes a splice took out of a stream socket: no hook reports that. */
 static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_transfer *t)
 {
     bool is_new;
@@ -304,7 +308,7 @@ static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_t
         t->channel = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
         t->reverse = BPF_CORE_READ(peer, __sk_common.skc_cookie.counter);
         if (!t->channel || !t->reverse)
-            return false; /* nobody traced has used it so far */
+            return false; /* no traced thread has used it so far */
         struct channel_bytes *counted = channel_state(t->channel, &is_new);
         if (!counted)
             return false;
@@ -330,13 +334,13 @@ static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_t
     return true;
 }
 
-/* Bytes have come to a TCP socket. */
+/* Bytes have arrived at a TCP socket. */
 __hidden void bytes_arrived(struct sock *sk);
 
-/* Bytes have come to a Unix stream socket. */
+/* Bytes have arrived at a Unix stream socket. */
 __hidden void unix_arrived(struct sock *sk);
 
-/* A traced thread has accepted a connection: when it came to be, or 0. */
+/* A traced thread has accepted a connection. Returns when it was established, or 0. */
 __hidden u64 take_unaccepted(u64 sk_address);
 
 /* A traced thread has accepted a Unix connection. */

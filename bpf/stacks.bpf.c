@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Stacks of traced threads, only with --stacks: where they go to sleep, and where the CPU clock
+ * Stacks of traced threads, only with --stacks: where threads go to sleep, and where the CPU clock
  * finds them.
  *
- * The addresses travel in the record. A BPF_MAP_TYPE_STACK_TRACE would send less, but loses or
+ * The record contains the addresses. A BPF_MAP_TYPE_STACK_TRACE would send less, but loses or
  * overwrites stacks whose hashes collide, holds memory for its worst case, and its user addresses
- * would have to be told apart by process afterwards; a ring counts what it loses, and compression
+ * would have to be separated by process afterwards. A ring counts what it loses, and compression
  * removes repetitions on the way to disk.
  */
 #include "stacks.h"
 
 const volatile u8 stack_states = 0;
 
-/* What bpf_get_stack() gave: 0 also when it failed, as for a thread without that kind of stack. */
+/* The bytes that bpf_get_stack() returned: 0 also if it failed, as for a thread without that kind
+ * of stack. */
 static __always_inline u64 bytes_got(long got, long room)
 {
     return got > 0 && got <= room ? got : 0;
 }
 
 /*
- * On the program's stack and not in the ring, since how long it is shows only when it is there. Not
- * inlined: its callers have not so much room beside what else they call.
+ * The record is built on the program's stack and not in the ring, because its length is known only
+ * when it is there. Not inlined: its callers do not have so much room beside their other calls.
  */
 __hidden __noinline void take_stack(void *ctx, u32 tid, u64 now_ns)
 {
@@ -53,7 +54,7 @@ int on_cpu_clock(struct bpf_perf_event_data *ctx)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
     r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = task->pid, .kind = REC_SAMPLE};
-    /* What was sampled is what the clock's interrupt interrupted. */
+    /* The sample shows what the clock's interrupt interrupted. */
     r->interrupted_ns = irqs[cpu].hard_ns ? irqs[cpu].hard_ns : now_ns;
 
     const u64 kernel_room = KERNEL_FRAMES * sizeof(u64), user_room = USER_FRAMES * sizeof(u64);

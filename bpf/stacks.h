@@ -3,12 +3,13 @@
 #pragma once
 #include "probe.h"
 
-/* States (TASK_* bits) in which a sleep is worth its stack; 0: none, and no code for it either. */
+/* States (TASK_* bits) of the sleeps whose stacks are taken; 0: none, and no code for it either. */
 extern const volatile u8 stack_states;
 
 __hidden void take_stack(void *ctx, u32 tid, u64 now_ns);
 
-/* To be called at the switch itself: the record has its time, which is how the two are joined. */
+/* To be called at the switch itself: the record has the switch's time, by which the two are
+ * joined. */
 static __always_inline void stack_of_sleep(void *ctx, struct task_struct *prev, bool preempt,
                                            u32 prev_state, u64 now_ns)
 {

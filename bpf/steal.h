@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Time the hypervisor took from a CPU. The guest's kernel learns of it only when it looks, in
- * update_rq_clock_task() (kernel/sched/core.c): before each switch and at each tick. So all that
- * is known is how much it was since the last look.
+ * Time that the hypervisor took from a CPU. The guest's kernel reads it only in
+ * update_rq_clock_task() (kernel/sched/core.c): before each switch and at each tick. So only the
+ * amount since the last reading is known.
  */
 #pragma once
 #include "probe.h"
@@ -12,16 +12,17 @@
 struct steal_seen {
     u64 total_ns;
     u64 at_ns;
-    u64 timer_ns; /* begin of the timer interrupt being served */
+    u64 timer_ns; /* beginning of the timer interrupt being served */
     u64 pad[5];   /* a cache line each */
 };
 extern struct steal_seen steals[MAX_CPUS];
 
-/* Whatever was taken went before `until_ns`; `task` had the CPU. */
+/* Records stolen time: it was taken before `until_ns`, while `task` had the CPU. */
 static __always_inline void look_for_steal(struct task_struct *task, u64 until_ns, u64 now_ns)
 {
     u64 cpu = this_cpu();
-    /* The former takes CONFIG_PARAVIRT_TIME_ACCOUNTING, the latter CONFIG_FAIR_GROUP_SCHED. */
+    /* The first field requires CONFIG_PARAVIRT_TIME_ACCOUNTING, the second
+     * CONFIG_FAIR_GROUP_SCHED. */
     if (!bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq) ||
         !bpf_core_field_exists(((struct cfs_rq *)0)->rq))
         return;

@@ -2,7 +2,7 @@
 /* x86-64 system calls whose arguments we look at (arch/x86/entry/syscalls/syscall_64.tbl). */
 #pragma once
 
-/* There are calls of which newer machines have only later forms. */
+/* x86-64 has calls that newer machines have only in later forms. */
 #define HAS_OLD_CALLS 1
 
 #define NR_read 0

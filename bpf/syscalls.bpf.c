@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * System calls of traced threads: one record each, sent at the exit with both times. A call in
- * which the thread sleeps is also described by the switch-out record (sched.bpf.c), so one that
- * never ends is known too.
+ * which the thread sleeps is also described by the switch-out record (sched.bpf.c), so a call that
+ * never ends is known, too.
  */
 #include "syscalls.h"
 #include "datagrams.h"
@@ -13,7 +13,7 @@
 
 #define EVENTFD_BYTES 8
 
-/* What is to be known of a call's arguments. Those up to ARG_LAST_FD have a descriptor. */
+/* Which arguments of a call are of interest. Calls up to ARG_LAST_FD have a descriptor. */
 enum argument {
     ARG_NONE,
     ARG_FD_IN,
@@ -30,14 +30,14 @@ enum argument {
     ARG_FUTEX,
     ARG_TIMEOUT_3,  /* in milliseconds; negative: none */
     ARG_TIMEOUT_4,  /* likewise */
-    ARG_TIMESPEC_3, /* where it is; 0: none */
+    ARG_TIMESPEC_3, /* its address; 0: none */
     ARG_TIMESPEC_4,
     ARG_TIMESPEC_5
 };
 
 #define NR_TABLE 512
 
-/* A table, since nearly every call asks. */
+/* A table, because nearly every call looks this up. */
 static const u8 arguments[NR_TABLE] = {
     [NR_read] = ARG_FD_IN,
     [NR_readv] = ARG_FD_IN,
@@ -90,7 +90,7 @@ static __always_inline enum argument argument_of(u64 nr)
     return nr < NR_TABLE ? arguments[nr] : ARG_NONE;
 }
 
-/* Whether a call that waits for readiness waits no longer than for a given time. */
+/* Whether a call that waits for readiness has a timeout. */
 static __always_inline bool has_timeout(enum argument argument, struct pt_regs *regs)
 {
     switch (argument) {
@@ -109,17 +109,18 @@ static __always_inline bool has_timeout(enum argument argument, struct pt_regs *
     }
 }
 
-/* Threads of CPython wait for the interpreter's lock for 5 ms at a time, and then ask whoever has
- * it to let go (Python/ceval_gil.c; sys.setswitchinterval() changes it). The time is taken some
- * microseconds before the call. */
+/* Threads of CPython wait for the interpreter's lock for 5 ms at a time, and then ask its holder to
+ * release it (Python/ceval_gil.c; sys.setswitchinterval() changes it). The deadline is computed
+ * some microseconds before the call. */
 #define SWITCH_INTERVAL_MOST_NS 5000000
 #define SWITCH_INTERVAL_LEAST_NS 4500000
 #define FUTEX_COMMANDS 0x7f
 #define FUTEX_WAIT_BITSET 9
 #define FUTEX_CLOCK_REALTIME 0x100
 
-/* Whether a wait for a futex, by the monotonic clock, ends after the switch interval. To be called
- * at its end, when the kernel has read the time, so that its page is present. */
+/* Whether a wait for a futex, by the monotonic clock, times out after the switch interval. To be
+ * called at the end of the wait, when the kernel has read the timeout, so that its page is
+ * present. */
 static __noinline bool has_switch_interval(const struct task_state *state, struct pt_regs *regs,
                                            u64 enter_ns)
 {
@@ -136,7 +137,7 @@ static __noinline bool has_switch_interval(const struct task_state *state, struc
 static __noinline void look_up_untyped(struct task_state *state, struct file *file,
                                        struct inode *inode, u64 ino)
 {
-    state->inode = 0; /* nothing of it is remembered: files without inode are not told apart */
+    state->inode = 0; /* not cached: files without an inode of their own are not told apart */
     state->ino = ino;
     struct super_block *filesystem = READ(inode, inode, i_sb);
     state->dev = READ(super_block, filesystem, s_dev);
@@ -150,8 +151,8 @@ static __noinline void look_up_untyped(struct task_state *state, struct file *fi
     }
 }
 
-/* Name the kernel object behind a descriptor: device and inode number, never the descriptor,
- * which is reused. */
+/* Identifies the kernel object behind a descriptor by device and inode number, never by the
+ * descriptor, which is reused. */
 static __always_inline void look_up(struct task_state *state, struct task_struct *task, u32 fd)
 {
     state->fd = -1;
@@ -198,7 +199,7 @@ static __noinline void look_up_rarely(struct task_state *state, struct task_stru
     look_up(state, task, fd);
 }
 
-/* What can be known of a call from its number and arguments. */
+/* Notes what can be known of a call from its number and arguments. */
 static __always_inline void describe_call(struct task_state *state, struct task_struct *task,
                                           struct pt_regs *regs, long nr)
 {
@@ -207,13 +208,13 @@ static __always_inline void describe_call(struct task_state *state, struct task_
     state->fd = -1;
     state->socket.bytes = 0;
     state->skb = 0;
-    state->fault_ns = 0; /* of a fault that ended in a signal */
+    state->fault_ns = 0; /* left by a fault that ended in a signal */
     if (argument == ARG_NONE)
         return;
     if (argument <= ARG_LAST_FD) {
         u32 fd = CALL_ARG_1(regs);
         if (argument == ARG_VMSPLICE)
-            state->inode = 0; /* both ends of a pipe have one inode, but are two files */
+            state->inode = 0; /* both ends of a pipe have the same inode, but are two files */
         if (argument == ARG_SPLICE) {
             look_up_rarely(state, task, fd);
             state->from = (struct object){
@@ -261,7 +262,8 @@ __hidden __noinline void describe_sleeper(struct task_state *state, struct task_
     describe_call(state, task, regs, nr);
 }
 
-/* The registers with which a thread entered the kernel: those of its call, if it is in one. */
+/* Reads the registers with which the thread entered the kernel: they hold its call, if it is in
+ * one. */
 __hidden __noinline void find_out(struct task_state *state)
 {
     struct task_struct *task = bpf_get_current_task_btf();
@@ -275,7 +277,7 @@ __hidden __noinline void find_out(struct task_state *state)
     }
 }
 
-/* Whether that call is where event loops wait. */
+/* Whether event loops wait in this call. */
 static __always_inline bool waits_in_loop(long nr)
 {
 #if HAS_OLD_CALLS
@@ -301,7 +303,7 @@ int HOOK(on_sys_enter, struct pt_regs *regs, long nr)
     if (waits_in_loop(nr))
         step_ends(task, state);
     describe_call(state, task, regs, nr);
-    /* Nobody waits for a kernel lock here, should an end have been missed. */
+    /* No kernel lock is waited for here: clears a wait whose end was missed. */
     state->contention_ns = 0;
     /* Last, so that the time of this program falls outside the call it describes. */
     state->enter_ns = bpf_ktime_get_ns();
@@ -338,7 +340,7 @@ static __always_inline u64 count_bytes(u64 inode, u64 ino, u32 dev, bool is_writ
     return count_in_table(inode, ino, dev, is_write, bytes);
 }
 
-/* A new eventfd begins with a count, and may have the number of a former one. */
+/* A new eventfd begins with a count, and may have the number of an earlier one. */
 static __noinline void eventfd_born(struct task_state *state, struct task_struct *task, u32 fd,
                                     u32 count)
 {
@@ -415,7 +417,8 @@ static __always_inline void emit_socket(const struct rec_syscall *sys, struct ta
     }
 }
 
-/* What a splice took out of a pipe or stream socket. Not inlined, as few calls need its stack. */
+/* Records what a splice took out of a pipe or stream socket. Not inlined, as few calls need its
+ * stack. */
 static __noinline void emit_spliced(const struct rec_syscall *sys, struct task_state *state)
 {
     const struct object *from = &state->from;
@@ -470,7 +473,8 @@ static __always_inline bool opens_file(u64 nr)
 /* Not inlined: the stack of its callers has no room for the path. */
 static __noinline void emit_path(const struct rec_syscall *sys, struct task_state *state)
 {
-    /* On the stack: a program may be preempted, so memory of its CPU would not be its own. */
+    /* On the stack: a program may be preempted, so another program might use per-CPU memory
+     * meanwhile. */
     struct rec_syscall_path r = {.sys = *sys};
     r.sys.hdr.kind = REC_SYSCALL_PATH;
     if (state->fd >= 0) {
@@ -535,7 +539,7 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
                 return 0;
             }
         }
-        /* Of what is closed only the end of a connection matters. */
+        /* Of closed objects, only sockets matter, as the ends of connections. */
         bool matters = argument != ARG_CLOSE || (state->object_type & 0xff) == OBJECT_SOCKET;
         if (state->fd >= 0 && matters) {
             emit_io(&sys, state, argument, CALL_ARG_2(regs));
@@ -550,7 +554,7 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
         s32 pid = 0;
         if (ret == 0 && state->arg &&
             bpf_probe_read_user(&pid, sizeof(pid), (void *)state->arg + 12) == 0 && pid > 0) {
-            sys.ret = pid; /* siginfo_t.si_pid: whom it collected */
+            sys.ret = pid; /* siginfo_t.si_pid: the process it collected */
             sys.hdr.flags |= SYSCALL_REAPED;
         }
     } else if (argument == ARG_FUTEX && !(state->dev & FUTEX_PRIVATE_FLAG)) {

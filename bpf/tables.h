@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What is remembered lies in maps of bounded size. Some of them let go of what was used least
- * recently, without a word. So every new element is counted, and every one that is taken out: the
- * rest, less what is there at the end, has fallen out. An element that finds no room is counted,
- * too. User space reads the counts (userspace/src/probe/tables.rs, which has the same list) and
- * makes the maps as large as the machine's memory allows.
+ * State is kept in maps of bounded size. Some of them silently evict the elements that were used
+ * least recently. So every new element is counted, and every one that is removed: the difference,
+ * less the elements present at the end, was evicted. An element that finds no room is counted, too.
+ * User space reads the counts (userspace/src/probe/tables.rs, which has the same list) and makes
+ * the maps as large as the machine's memory allows.
  */
 #pragma once
 #include "kernel_types.h"
@@ -32,7 +32,7 @@ enum table {
     TABLES,
 };
 
-/* Of a CPU, as some tables have a new element with each packet. */
+/* Per CPU, because some tables get a new element with each packet. */
 struct table_counts {
     u64 made[TABLES];
     u64 dropped[TABLES];
@@ -47,8 +47,8 @@ static __always_inline void count_refused(enum table table)
     __sync_fetch_and_add(&table_counts[this_cpu()].refused[table], 1);
 }
 
-/* The result of an update with BPF_NOEXIST is counted. Only its lower half is the result before
- * Linux 6.4: maps returned an int then, and programs call them past the helper (commit d7ba4cc900bf
+/* Counts the result of an update with BPF_NOEXIST. Before Linux 6.4 only the lower half of it is
+ * the result: maps returned an int, and programs call them without the helper (commit d7ba4cc900bf
  * "bpf: return long from bpf_map_ops funcs"). */
 static __always_inline int count_made(enum table table, int error)
 {
@@ -65,11 +65,11 @@ static __always_inline void count_dropped(enum table table, long error)
         __sync_fetch_and_add(&table_counts[this_cpu()].dropped[table], 1);
 }
 
-/* Adds an element that is not there; 0: it is there now. */
+/* Adds an element unless there is one; 0: it was added. */
 #define ADD(table, map, key, value)                                                                \
     count_made(table, bpf_map_update_elem(map, key, value, BPF_NOEXIST))
 
-/* Adds an element or puts it in the place of the one that is there. */
+/* Adds an element, or replaces the present one. */
 static __always_inline void put_element(enum table table, void *map, const void *key,
                                         const void *value)
 {

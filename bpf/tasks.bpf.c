@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Who is traced: what tasks.h declares. */
+/* Traced threads: defines what tasks.h declares. */
 #include "tasks.h"
 
 const volatile bool can_cast = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Who is traced, and what is kept of each. A thread's storage says which element of an array is its
- * own. Nearly every program asks for it, and asking the storage takes half as long as reading the
- * clock: so what it said is remembered, of each thread and of that which a CPU has.
+ * Traced threads, and what is kept of each. A thread's storage has the index of its element in an
+ * array. Nearly every program needs it, and reading the storage takes half as long as reading the
+ * clock. So the index is cached, per thread and for the thread that a CPU has.
  */
 #pragma once
 #include "kernel_types.h"
@@ -14,9 +14,9 @@
 extern const volatile bool can_cast; /* the kernel has bpf_rdonly_cast(): Linux 6.2 */
 
 /*
- * What follows `___` is not looked at when a program is loaded; it differs from source to source
- * (SOURCE: bpf/Makefile), since bpftool's linker takes no kernel function twice ("libbpf: do not
- * resolve size on duplicate FUNCs", October 2024, is what Debian 12's lacks).
+ * The part of a name after `___` is ignored when a program is loaded. It differs from source to
+ * source (SOURCE: bpf/Makefile), because bpftool's linker accepts no kernel function twice
+ * ("libbpf: do not resolve size on duplicate FUNCs", October 2024, is missing in Debian 12's).
  */
 #define OF_SOURCE_(name, source) name##___##source
 #define OF_SOURCE(name, source) OF_SOURCE_(name, source)
@@ -33,7 +33,7 @@ struct socket_transfer {
     u16 flags;      /* SYSCALL_WRITE, SYSCALL_EMPTY */
     u32 framed;     /* enum look: whether its bytes are looked at for framing */
     u32 held;       /* HELD() */
-    u64 arrived_ns; /* a datagram of an untraced sender: since when it was there; 0: not known */
+    u64 arrived_ns; /* a datagram of an untraced sender: when it arrived; 0: not known */
 };
 
 /* A kernel object behind a descriptor. */
@@ -74,33 +74,33 @@ struct task_state {
     u32 contention_flags;
     u32 sleep_told;          /* only while nr is NR_UNSEEN */
     u32 f_mode;              /* of the file last looked up */
-    struct shared_word word; /* the last one it woke others by, or waited for */
+    struct shared_word word; /* the last shared word it woke others by, or waited for */
     struct object from;      /* of a call that moves bytes from one descriptor to another */
-    u64 run_delay_ns;        /* waited for a CPU in its life, when it last left one */
-    u64 receiver;            /* whose queue a datagram went into, where it was not seen there */
+    u64 run_delay_ns;        /* its total wait for CPUs, when it last left one */
+    u64 receiver;            /* socket whose queue got a datagram that was not seen there */
     u64 skb;                 /* the datagram this call sent last */
-    u64 received_before;     /* of its channel, before the datagram that this call read last */
-    u64 go_wait;             /* for what its goroutine parks, by Go's number, and 1 more */
-    u64 step_stack;  /* where its stack was as it began a step of an event loop's; 0: in none */
+    u64 received_before;     /* received on its channel before this call's last datagram */
+    u64 go_wait;             /* what its goroutine parks for: Go's number plus 1 */
+    u64 step_stack;  /* its stack pointer when it began a step of an event loop; 0: in no step */
     u8 has_loop;     /* it has waited by epoll, as threads of event loops do */
-    u8 queues_steps; /* it has appended a step of asyncio's to a queue */
-    u8 runs_timers;  /* those that are due, of Node's */
-    u8 driver;       /* what tokio looks through just now: enum task_wait, or 0 */
-    u8 at_semaphore; /* the task of tokio's that it runs waits for a semaphore */
-    u8 releases;     /* that one let go of a semaphore */
+    u8 queues_steps; /* it has appended an asyncio step to a queue */
+    u8 runs_timers;  /* it runs the timers that are due in Node */
+    u8 driver;       /* what tokio's driver goes through now: enum task_wait, or 0 */
+    u8 at_semaphore; /* the tokio task that it runs waits for a semaphore */
+    u8 releases;     /* the tokio task that it runs released a semaphore */
     struct socket_transfer socket;
 };
 
 /*
- * task_state.nr of a thread that was marked in the middle of its life and has not been seen since:
- * whether it is in a system call shows when it comes by (ensure_call_known()). `enter_ns` is the
- * time of the mark.
+ * task_state.nr of a thread that was marked in the middle of its life and has had no event since.
+ * Its next event shows whether it is in a system call (ensure_call_known()). `enter_ns` is the time
+ * of the mark.
  */
 #define NR_UNSEEN 0xffff
 
-#define MOST_TRACED 65536 /* threads at one time, of which 0 is nobody */
+#define MOST_TRACED 65536 /* threads at one time; index 0 stands for none */
 
-/* Presence in it is what "traced" means. */
+/* A thread is traced if it has this mark. */
 struct task_mark {
     u64 index;
 };
@@ -119,7 +119,7 @@ extern struct states_map {
     __type(value, struct task_state);
 } states SEC(".maps");
 
-/* Elements that dead threads have left; those from `fresh_state` on nobody has had yet. */
+/* Elements that dead threads have freed. Those beyond `fresh_state` have never been used. */
 extern struct free_states_map {
     __uint(type, BPF_MAP_TYPE_QUEUE);
     __uint(max_entries, MOST_TRACED);
@@ -129,8 +129,8 @@ extern struct free_states_map {
 /* User space marks the first thread, so it may change these, too. */
 struct marks {
     u64 fresh_state;
-    u64 generation; /* changes with every mark that is made or ends */
-    u64 pad[6];     /* a cache line of their own: they are read always and written seldom */
+    u64 generation; /* changes whenever a mark is made or ends */
+    u64 pad[6];     /* a cache line of their own: they are read often and written seldom */
 };
 extern struct marks marks;
 
@@ -138,8 +138,8 @@ extern struct marks marks;
 #define INDEX_MASK ((1ULL << INDEX_BITS) - 1)
 
 /*
- * What is known of threads, by their numbers: a word each, of whom and when it is true, and the
- * element. Asking a thread's storage takes several times as long.
+ * A cache by thread number: one word each, which encodes the thread, the generation for which it is
+ * valid, and the index. Reading a thread's storage takes several times as long.
  */
 #define KNOWN_TASKS 65536
 
@@ -150,21 +150,21 @@ extern struct known_tasks_map {
     __type(value, u64);
 } known_tasks SEC(".maps");
 
-/* Which thread a CPU was last seen to have. Whoever interrupts may change it, to what is true of
- * the same thread. */
+/* The thread that a CPU was last seen to have. An interrupting program may change this, but only to
+ * what is true of the same thread. */
 struct cpu_task {
     u64 word;   /* as in known_tasks */
-    u64 task;   /* struct task_struct; may be of another than the word, or freed */
-    u64 regs;   /* an address on its way to being a number: verifiers let none be subtracted from */
+    u64 task;   /* struct task_struct; may be another thread's than the word, or freed */
+    u64 regs;   /* turns an address into a number: verifiers allow no subtraction from addresses */
     u64 pad[5]; /* a cache line each */
 };
 extern struct cpu_task cpu_tasks[MAX_CPUS];
 
-/* Where the registers of user space lie in a kernel stack; the same in all (task_pt_regs()). */
+/* Offset of the user-space registers in a kernel stack; the same for all (task_pt_regs()). */
 extern u64 registers_offset;
 
-/* Of a thread, at this generation: the word but for the index. By its number and when it began, as
- * the number may be another's before on_sched_process_free() runs. */
+/* The word of a thread at this generation, without the index. It contains the thread's number and
+ * start time, as the number may be another's before on_sched_process_free() runs. */
 static __always_inline u64 word_of(struct task_struct *task, u64 generation)
 {
     u64 who = (u32)task->pid + task->start_time * 0xd6e8feb86659fd93ULL;
@@ -183,7 +183,7 @@ static __always_inline u64 index_of(struct task_struct *task)
     return mark ? mark->index : 0;
 }
 
-/* What is kept of a thread; NULL: it is not traced. */
+/* State of a thread; NULL: it is not traced. */
 static __always_inline struct task_state *traced_state(struct task_struct *task)
 {
     return state_at(index_of(task));
@@ -205,7 +205,7 @@ static __always_inline u64 find_thread_word(struct task_struct *task, u64 genera
     return word;
 }
 
-/* Who is about to get this CPU: what traced_state() says of it. */
+/* As traced_state(), for the thread that is about to get this CPU. */
 static __always_inline struct task_state *traced_next(struct task_struct *next)
 {
     u64 generation = *(volatile u64 *)&marks.generation;
@@ -216,8 +216,8 @@ static __always_inline struct task_state *traced_next(struct task_struct *next)
     return state_at(word & INDEX_MASK);
 }
 
-/* The same of the thread that has this CPU. Some kernels have switches that no hook tells of, so
- * what is known of the CPU is asked whom it is about. */
+/* As traced_state(), for the thread that has this CPU. Some kernels have switches without a hook,
+ * so this checks which thread the CPU's entry is about. */
 static __always_inline struct task_state *traced_running(struct task_struct *task)
 {
     u64 word = *(volatile u64 *)&cpu_tasks[this_cpu()].word;
@@ -232,10 +232,10 @@ static __always_inline struct task_state *traced_current(void)
 }
 
 /*
- * The same of who makes a system call, and who that is, for reading its fields only. Its registers
- * lie in its kernel stack (which it has no more when it is dead: free_thread_stack()), so they tell
- * whether it is whom the CPU was last seen to have: asking the kernel takes a call, and most of all
- * events are system calls.
+ * As traced_state(), for the thread that makes a system call. `caller` is set to that thread, for
+ * reading its fields only. The registers lie in the thread's kernel stack (which a dead thread no
+ * longer has: free_thread_stack()), so they tell whether it is the thread that the CPU was last
+ * seen to have. This avoids a call to the kernel, and most of all events are system calls.
  */
 static __always_inline struct task_state *traced_caller(struct pt_regs *regs,
                                                         struct task_struct **caller)
@@ -261,13 +261,13 @@ static __always_inline struct task_state *traced_caller(struct pt_regs *regs,
     return state_at(word & INDEX_MASK);
 }
 
-/* To be called when a thread's number, or whether it is traced, is not what it was. */
+/* To be called when a thread's number has changed, or whether the thread is traced. */
 static __always_inline void forget_cpu_tasks(void)
 {
     __sync_fetch_and_add(&marks.generation, 1);
 }
 
-/* Makes a thread traced that was not: in this call since then. NULL: there is no room. */
+/* Makes a thread traced, which is in the call `nr` since `enter_ns`. NULL: there is no room. */
 static __always_inline struct task_state *begin_tracing(struct task_struct *task, u16 nr,
                                                         u64 enter_ns)
 {
@@ -294,7 +294,7 @@ static __always_inline struct task_state *begin_tracing(struct task_struct *task
     return state;
 }
 
-/* To be called when nothing will ever be heard of the thread again. */
+/* To be called when no further event of the thread will come. */
 static __always_inline void end_tracing(struct task_struct *task)
 {
     u32 index = index_of(task);

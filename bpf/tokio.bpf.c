@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Tasks of tokio's (--tasks), a runtime of Rust's. Changes of a task's state are functions of their
- * own (tokio/src/runtime/task/state.rs), and so are those that wake it (waker.rs); the state is the
- * first that a task has, so its address is the task's. What wakes it outside of any task is the
- * driver, which looks through descriptors that are ready (runtime/io/scheduled_io.rs) and timers
- * that are due (runtime/time/mod.rs). Locks and semaphores are one thing (sync/batch_semaphore.rs).
+ * Tasks of tokio (--tasks), a runtime of Rust. Changes of a task's state are separate functions
+ * (tokio/src/runtime/task/state.rs), and so are those that wake a task (waker.rs). The state is a
+ * task's first member, so its address identifies the task. Outside of any task, the driver wakes
+ * tasks: it goes through ready descriptors (runtime/io/scheduled_io.rs) and due timers
+ * (runtime/time/mod.rs). Locks and semaphores share one implementation (sync/batch_semaphore.rs).
  */
 #include "runtime_tasks.h"
 
-/* The traced thread that came by a function that only says what it is about; NULL: it is not. */
+/* Returns the traced thread that called a function which only says what later events are about;
+ * NULL: it is not traced. */
 static __always_inline struct task_state *passes(void)
 {
     count_breakpoint();
@@ -16,9 +17,8 @@ static __always_inline struct task_state *passes(void)
 }
 
 /*
- * State::transition_to_running(&self); or, where the linker has put that into others (link-time
- * optimization), poll<T, S>(ptr: NonNull<Header>) of task/raw.rs, of which each kind of task has
- * one.
+ * State::transition_to_running(&self); or, where link-time optimization has inlined that, poll<T,
+ * S>(ptr: NonNull<Header>) of task/raw.rs, of which each kind of task has its own.
  */
 SEC("uprobe")
 int HOOK(on_tokio_running)
@@ -63,8 +63,8 @@ int HOOK(on_tokio_polled)
 }
 
 /*
- * State::transition_to_terminal(&self, count: usize), after whoever waits for its result has been
- * woken; or dealloc<T, S>(ptr: NonNull<Header>) of task/raw.rs
+ * State::transition_to_terminal(&self, count: usize), after the task that waits for its result has
+ * been woken; or dealloc<T, S>(ptr: NonNull<Header>) of task/raw.rs
  */
 SEC("uprobe")
 int HOOK(on_tokio_complete)
@@ -92,9 +92,9 @@ int HOOK(on_tokio_wake)
 }
 
 /*
- * Handle::schedule_option_task_without_yield(&self, task: Option<Notified>) of a task that has been
- * spawned; <Arc<Handle> as Schedule>::schedule(&self, task: Notified) where one thread runs all
- * tasks, of any.
+ * Handle::schedule_option_task_without_yield(&self, task: Option<Notified>), for a task that has
+ * been spawned; <Arc<Handle> as Schedule>::schedule(&self, task: Notified) where one thread runs
+ * all tasks, for any task.
  */
 SEC("uprobe")
 int HOOK(on_tokio_queued)
@@ -137,7 +137,7 @@ int HOOK(on_tokio_acquire)
     return 0;
 }
 
-/* <Acquire as Drop>::drop(&mut self): it waits no more. */
+/* <Acquire as Drop>::drop(&mut self): the wait is over. */
 SEC("uprobe")
 int HOOK(on_tokio_acquired)
 {

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The way of packets of traced sockets through devices: queued, sent, and, where the other end is
- * on this machine, received. On the way through a router on this machine there are several devices,
- * and a record for each. Loopback has no queue and no link; its packets leave no records, but for
- * those that take along what TCP had held back (held.h).
+ * The way of packets of traced sockets through devices: queued, sent, and, if the other end is on
+ * this machine, received. On the way through a router on this machine there are several devices,
+ * with a record for each. Loopback has no queue and no link; its packets leave no records, except
+ * those that carry bytes that TCP had held back (held.h).
  *
- * Packets of TCP are told by channel and the number of their last byte, so cutting them up (GSO)
- * and copying them does not matter: what is told is the way of the last piece. Datagrams of UDP are
- * told by their sk_buff (see datagrams.bpf.c), if they are whole: of fragments nothing is told.
+ * TCP packets are identified by channel and the number of their last byte, so segmentation (GSO)
+ * and copying do not matter: the record describes the way of the last piece. UDP datagrams are
+ * identified by their sk_buff (see datagrams.bpf.c), if they are whole: fragments are not recorded.
  */
 #include "datagrams.h"
 #include "held.h"
 
 #define IFF_LOOPBACK 8
 
-/* Sockets that a traced thread has sent through, and the channel they send on. Least recently used.
- */
+/* Sockets that a traced thread has sent through, and the channel on which they send. LRU. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
@@ -23,12 +22,12 @@ struct {
     __type(value, u64);
 } wired SEC(".maps");
 
-/* Without any, packets of other programs cost next to nothing. */
+/* While there are none, packets of other programs cost next to nothing. */
 static volatile bool any_wired;
 
 struct packet_key {
     u64 channel;
-    u64 end; /* of TCP the 32 bits of its numbers */
+    u64 end; /* for TCP the 32 bits of its number */
 };
 
 struct packet {
@@ -95,7 +94,7 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct tcp_headers *h)
     u64 payload = (u64)packet + header_bytes + (tcp.bytes[12] >> 4) * 4;
     s64 bytes = (s64)READ(sk_buff, skb, len) - (s64)(payload - (u64)READ(sk_buff, skb, data));
     if (bytes <= 0)
-        return false; /* nothing but an acknowledgement */
+        return false; /* a pure acknowledgement */
     h->bytes = bytes;
     h->end = __builtin_bswap32(tcp.words[1]) + h->bytes;
     return true;
@@ -137,7 +136,7 @@ static __always_inline void note_queued(const struct packet_key *id, struct pack
     PUT(TABLE_PACKETS, &packets, id, p);
 }
 
-/* The device has a packet of TCP that ends there. */
+/* A device has queued a TCP packet that ends at `h->end`. */
 static __always_inline void tcp_queued(struct sk_buff *skb, u64 channel,
                                        const struct tcp_headers *h, u16 flags)
 {
@@ -146,7 +145,7 @@ static __always_inline void tcp_queued(struct sk_buff *skb, u64 channel,
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
     u64 last = counted ? counted->sent : 0;
     u32 device = device_of(skb);
-    /* Whether the device sent it, or its queue dropped it. */
+    /* Also if the device has not sent it, because its queue dropped it. */
     bool again = before && before->device == device;
     struct packet p = {
         .end = extend_sequence(&last, h->end),
@@ -157,14 +156,14 @@ static __always_inline void tcp_queued(struct sk_buff *skb, u64 channel,
     note_queued(&id, &p);
 }
 
-/* A packet of a socket that holds bytes back is given to a device. Not inlined, for its caller's
- * stack. */
+/* A packet of a socket that holds bytes back is handed to a device. Not inlined, to save its
+ * caller's stack. */
 static __noinline void held_leave(struct sk_buff *skb, struct sock *sk, struct held_bytes *known)
 {
     struct tcp_headers h;
     if (!known || !read_tcp(skb, &h))
         return;
-    /* The socket moves on when the packet has been sent: what lies before was sent earlier. */
+    /* snd_nxt advances when the packet has been sent: bytes before it were sent earlier. */
     u32 next = READ(tcp_sock, sk, snd_nxt), last = known->end;
     bool missed = (s32)(next - last) >= 0;
     if (!missed && (s32)(h.end - next) > 0) {
@@ -185,8 +184,8 @@ static __noinline void held_leave(struct sk_buff *skb, struct sock *sk, struct h
         let_go((u64)sk);
 }
 
-/* A TCP packet is given to a device: in its sender's call, or later, when earlier ones made room.
- */
+/* A TCP packet is handed to a device: in its sender's call, or later, when earlier packets have
+ * made room. */
 static __always_inline void packet_queued(struct sk_buff *skb, struct sock *sk)
 {
     u64 key = (u64)sk;
@@ -211,7 +210,7 @@ static __always_inline void packet_queued(struct sk_buff *skb, struct sock *sk)
     tcp_queued(skb, channel, &h, 0);
 }
 
-/* A datagram of a traced thread's is given to a device. */
+/* A traced thread's datagram is handed to a device. */
 static __always_inline void datagram_queued(struct sk_buff *skb, const struct datagram *d,
                                             u16 flags)
 {
@@ -228,7 +227,7 @@ static __always_inline void datagram_queued(struct sk_buff *skb, const struct da
     note_queued(&id, &p);
 }
 
-/* The datagram that an sk_buff is, of those that traced threads sent. */
+/* The datagram in an sk_buff, if a traced thread sent it. */
 static __always_inline struct datagram *sent_datagram(struct sk_buff *skb)
 {
     u64 key = (u64)skb;
@@ -239,7 +238,7 @@ static __always_inline struct datagram *sent_datagram(struct sk_buff *skb)
     return d->channel == number_direction(&h.from, &h.to, 0) ? d : 0;
 }
 
-/* A router on this machine gives a packet to its next device: whose it was it does not know. */
+/* A router on this machine hands a packet to its next device: the packet has no socket there. */
 static __always_inline void packet_forwarded(struct sk_buff *skb)
 {
     struct tcp_headers h;
@@ -296,7 +295,7 @@ int HOOK(on_net_dev_start_xmit, struct sk_buff *skb)
         return 0;
     struct sock *sk = skb->sk;
     u64 key = (u64)sk;
-    /* Most packets are of others. */
+    /* Most packets are of other sockets. */
     if (sk && sk->sk_type == SOCK_STREAM && !bpf_map_lookup_elem(&wired, &key))
         return 0;
     struct packet_key id = {};

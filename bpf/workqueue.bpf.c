@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Work that traced threads give to the kernel's workers: whoever is woken by a worker was woken by
- * what the worker then did, and that somebody had asked for (kernel/workqueue.c).
+ * Work that traced threads queue for the kernel's workers (kernel/workqueue.c). A thread that a
+ * worker wakes was woken by the worker's present work, which some thread had queued.
  */
 #include "probe.h"
 
@@ -9,11 +9,11 @@ struct queued_work {
     u64 queued_ns;
     u64 started_ns;
     u64 work;
-    u32 tid; /* who queued it */
+    u32 tid; /* the thread that queued it */
     u32 pad;
 };
 
-/* By work item, until a worker takes it up. Least recently used: cancelled items fall out. */
+/* By work item, until a worker starts it. LRU: cancelled items are evicted. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 4096);
@@ -34,8 +34,9 @@ int HOOK(on_workqueue_queue_work, int req_cpu, void *pwq, void *item)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     u64 key = (u64)item;
-    /* An interrupt queues for whomever it serves, not for whom it hits. Nor is it then work of who
-     * queued it before, and cancelled it. */
+    /* An interrupt queues work for the thread that it serves, not for the thread that it
+     * interrupts. Nor does the item then belong to a thread that queued it before and cancelled
+     * it. */
     if (!traced_current() || interrupt_context()) {
         DROP(TABLE_QUEUED_WORKS, &queued_works, &key);
         return 0;

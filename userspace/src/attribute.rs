@@ -1,4 +1,4 @@
-//! From `events.bin` to the two Parquet files and the figures of the manifest.
+//! Turns `events.bin` into the Parquet files and the figures of the manifest.
 
 mod decoder;
 mod numbers;
@@ -38,28 +38,28 @@ pub const MANIFEST: &str = "manifest.json";
 pub const REQUESTS: &str = "requests.parquet";
 pub const SEGMENTS: &str = "segments.parquet";
 pub const STACKS: &str = "stacks.parquet";
-/// The ledger: what each traced thread's CPU time was for.
+/// The ledger: what each traced thread's CPU time was used for.
 pub const THREADS: &str = "threads.parquet";
 pub const SYMBOLS: &str = "symbols.parquet";
 
-/// Most users of io_uring that a warning names.
+/// Maximum number of io_uring users that a warning names.
 const IO_URING_USERS: usize = 16;
 
-/// How events are attributed, if not as usual.
+/// Options of attribution that differ from the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choices {
-    /// Take what is there of events that break off.
+    /// Accept events that break off, and attribute what is there.
     pub allow_truncated: bool,
-    /// Tell requests of many pieces piece by piece.
+    /// Report requests of many pieces piece by piece.
     pub every_piece: bool,
 }
 
-/// Attributes the events in `dir`, brings `manifest` up to date, and replaces the Parquet files and
-/// `manifest.json`: all three or none, so that they agree. Says how far it is if `told` and slow.
+/// Attributes the events in `dir`, updates `manifest`, and replaces the Parquet files and `manifest.json`: either all
+/// of them or none, so that they agree. Reports progress if `told` is set and it takes long.
 ///
 /// # Errors
-/// Damaged or truncated events, naming the file and where; files that cannot be written; an
-/// [`Interrupted`]. The former files then stay as they were.
+/// Damaged or truncated events, naming the file and position; files that cannot be written; an [`Interrupted`]. The
+/// previous files then stay as they were.
 pub fn attribute(
     dir: &OutputDir,
     manifest: &mut Manifest,
@@ -77,18 +77,18 @@ pub fn attribute(
     if written.as_ref().is_err_and(|error| error.is::<FallbackGiven>()) {
         written = dir.open_file(EVENTS).and_then(|events| attempt(events, true));
     }
-    // The manifest first: tables that are missing are noticed, figures that are missing are not.
+    // The manifest is put in place first: missing tables are noticed, missing figures are not.
     let mut names = vec![MANIFEST, REQUESTS, SEGMENTS, THREADS];
     names.extend(has_stacks(manifest).then_some(STACKS));
     keep(dir, &names, written.and_then(|()| write_json(dir, manifest)))
 }
 
-/// Whether the capture has stacks, and so a table of them.
+/// Whether the capture has stacks, and therefore a table of them.
 fn has_stacks(manifest: &Manifest) -> bool {
     manifest.counts.sleep_stacks + manifest.counts.samples > 0
 }
 
-/// Writes `manifest.json` whole or not at all.
+/// Writes `manifest.json` completely or not at all.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -96,7 +96,7 @@ pub fn write_manifest(dir: &OutputDir, manifest: &Manifest) -> Result<()> {
     keep(dir, &[MANIFEST], write_json(dir, manifest))
 }
 
-/// Puts files in place if all of them could be written, and leaves nothing of them otherwise.
+/// Puts files in place if all of them could be written; otherwise removes them.
 fn keep(dir: &OutputDir, names: &[&str], written: Result<()>) -> Result<()> {
     let kept =
         written.and_then(|()| names.iter().try_for_each(|name| dir.replace_file(name, tmp(name))));
@@ -120,13 +120,13 @@ fn write_json(dir: &OutputDir, manifest: &Manifest) -> Result<()> {
     write().with_context(|| format!("cannot write {}", dir.path().join(MANIFEST).display()))
 }
 
-/// A file to be put in place by [`keep`]; what an interrupted run has left of it is removed.
+/// Creates a file that [`keep`] will put in place. Removes what an interrupted run left of it.
 fn create_tmp(dir: &OutputDir, name: &str) -> Result<File> {
     let _ = dir.remove_file(tmp(name));
     dir.create_file(tmp(name))
 }
 
-/// The name of a file of the capture while it is being written.
+/// Name of a file of the capture while it is being written.
 pub(crate) fn tmp(name: &str) -> String {
     format!("{name}.tmp")
 }
@@ -148,7 +148,7 @@ fn write_tables(
         ensure!(behind.push(request, segments), "the tables cannot be written");
         Ok(())
     };
-    // Whatever became of its names, a capture without stacks has none to look for.
+    // A capture without stacks has no names to read, whatever became of the file.
     let symbols = match dir.open_file(SYMBOLS) {
         Ok(_) => Rc::new(output::read_symbols(&dir.path().join(SYMBOLS))?),
         Err(_) => Rc::default(),
@@ -165,7 +165,7 @@ fn write_tables(
     let mut accounts = ThreadWriter::new(threads.try_clone()?).with_context(unwritten)?;
     let mut book = |closed: Vec<Account>| accounts.push(&closed).with_context(unwritten);
     let passed = pass_with(input, &given, &mut sink, &mut book);
-    // First: why it could not be written is worth more than that it could not.
+    // Checked first: the reason why writing failed is more useful than the fact that it failed.
     let written = behind.finish().with_context(unwritten)?;
     let tally = passed.map_err(|error| match error.is::<Interrupted>() {
         true => error,
@@ -179,7 +179,7 @@ fn write_tables(
         output::renumber_parents(from, to, |id| written.numbers.of_parent(id), &assigned)
             .with_context(unwritten)?;
     }
-    // Some file systems find out only now that there is no room.
+    // Some file systems report only now that there is no room.
     files.iter().try_for_each(File::sync_data).with_context(unwritten)?;
     interrupt::check()?;
 
@@ -224,7 +224,7 @@ fn write_tables(
     Ok(())
 }
 
-/// What one pass over the events counted.
+/// Counts from one pass over the events.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub records: u64,
@@ -244,10 +244,10 @@ pub struct Tally {
     pub samples: u64,
     /// Time in the interrupts that took samples.
     pub sampling_ns: u64,
-    /// Those that segments refer to.
+    /// The stacks that segments refer to.
     pub stacks: Stacks,
     sampling: Sampling,
-    /// Parents that the times of all requests tell, by the engine's ids.
+    /// Parents inferred from the times of all requests, by the engine's ids.
     pub assigned: Vec<Assigned>,
     /// Traced processes that set up or entered an io_uring, as `comm/pid`.
     pub io_uring: BTreeSet<String>,
@@ -255,40 +255,40 @@ pub struct Tally {
     pub truncated_at: Option<u64>,
 }
 
-/// What a pass is told beforehand.
+/// Input that a pass gets beforehand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given<'a> {
     pub rates: Rates,
-    /// Losses already known: a loss is told of by a later record, when the requests it touches may
-    /// have been judged.
+    /// Losses that are already known. A loss is reported by a later record, when the requests that it touches may
+    /// already have been judged.
     pub losses: &'a [Loss],
-    /// The processor, as the manifest calls it.
+    /// The processor, as named in the manifest.
     pub machine: &'a str,
-    /// All context switches were recorded, not only those of traced threads.
+    /// Whether all context switches were recorded, not only those of traced threads.
     pub whole_machine: bool,
-    /// The target, which was released when the capture began; needed if its first records are lost.
+    /// The target, which was released when the capture began. Needed if its first records are lost.
     pub target_pid: Option<u32>,
-    /// The target ran already, and was all known from then on.
+    /// Set if the target was already running: the time from which on all about it was known.
     pub attached_ns: Option<u64>,
-    /// Names of what stacks lead to.
+    /// Names of the code addresses in stacks.
     pub symbols: Option<&'a Rc<Symbols>>,
-    /// What may be used in all.
+    /// Memory limit for the whole process.
     pub memory_bytes: Option<u64>,
     pub allow_truncated: bool,
-    /// There are other requests than turns on standard input and output, which are left out: see [`FallbackGiven`].
+    /// Leave out turns on standard input and output, because there are other requests: see [`FallbackGiven`].
     pub no_fallback: bool,
-    /// What to look for.
+    /// The `--request` rules: what to look for.
     pub requests: &'a [Rule],
-    /// Requests of many pieces are told piece by piece.
+    /// Report requests of many pieces piece by piece.
     pub every_piece: bool,
-    /// Each request's way is walked by itself; for experiments and tests.
+    /// Walk each request by itself; for experiments and tests.
     pub alone: bool,
-    /// A rule of the walk to do without; likewise.
+    /// A rule of the walk to leave out; for experiments and tests.
     pub without: Option<crate::model::Rule>,
 }
 
 impl<'a> Given<'a> {
-    /// What the manifest of a capture tells, and how much memory there is.
+    /// Takes the input from the manifest of a capture, and the memory limit from the system.
     pub fn of(manifest: &'a Manifest) -> Given<'a> {
         let calibration = &manifest.calibration;
         Given {
@@ -313,7 +313,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// The losses that the records tell of.
+/// Returns the losses that the records report.
 ///
 /// # Errors
 /// Damaged input.
@@ -330,7 +330,7 @@ pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
     Ok(losses)
 }
 
-/// Reads events and hands every explained request to `sink`.
+/// Reads events and passes every explained request to `sink`.
 ///
 /// # Errors
 /// Damaged or truncated input, whatever `sink` returns, or [`FallbackGiven`].
@@ -342,8 +342,8 @@ pub fn pass(
     pass_with(input, given, sink, &mut |_| Ok(()))
 }
 
-/// The same, and hands what traced threads' CPU time was for to `book`: of threads that are gone as soon as that is
-/// known, then of the others.
+/// Like [`pass`], and also passes to `book` what traced threads' CPU time was used for: for threads that have ended as
+/// soon as that is known, then for the others.
 ///
 /// # Errors
 /// As [`pass`], and whatever `book` returns.
@@ -397,7 +397,7 @@ fn pass_with(
     })?;
     engine.finish(end.end_ns, sink)?;
     book(engine.take_accounts())?;
-    // A traced thread's absence from the CPU is two switches, out and in.
+    // A traced thread's absence from the CPU counts as two switches, out and in.
     tally.switches = engine.world.traced_switches / 2;
     tally.wakings = engine.world.traced_wakings;
     tally.records = end.records;
@@ -416,7 +416,7 @@ fn pass_with(
 }
 
 impl Tally {
-    /// Counts an event the engine has yet to see.
+    /// Counts an event that the engine has not seen yet.
     fn count(&mut self, event: &Event, engine: &Engine) {
         match &event.what {
             What::Call { tid, call } => {
@@ -456,15 +456,15 @@ impl Tally {
     }
 }
 
-/// Finds the interrupts that took samples: their time is what sampling costs.
+/// Finds the interrupts that took samples. Their time is the cost of sampling.
 #[derive(Debug, Default)]
 struct Sampling {
-    /// By CPU: begin of the interrupt that took its last sample.
+    /// By CPU: begin of the interrupt that took the last sample.
     begun: HashMap<u32, u64>,
 }
 
 impl Sampling {
-    /// Time of an interrupt that ended, if it took a sample.
+    /// Returns the time of an interrupt that ended, if it took a sample.
     fn ended(&mut self, event: &Event, enter_ns: u64, hard: bool) -> u64 {
         match self.begun.get(&event.cpu) {
             Some(&begun_ns) if hard && begun_ns == enter_ns => {

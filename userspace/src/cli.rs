@@ -386,7 +386,7 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A time to capture; a bare number is in seconds.
+/// Parses the time to capture; a bare number is in seconds.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let is_bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
     match parse_time(&format!("{text}{}", if is_bare { "s" } else { "" }))? {

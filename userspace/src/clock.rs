@@ -1,6 +1,6 @@
 //! CLOCK_MONOTONIC, the clock of every time in a capture (`bpf_ktime_get_ns`).
 
-/// Now, in nanoseconds.
+/// The current time in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid timespec; the clock exists on every Linux.
@@ -8,7 +8,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The present instant in UTC, RFC 3339 to the millisecond.
+/// The current time in UTC, RFC 3339 to the millisecond.
 pub fn utc_now() -> String {
     let since =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Signals that ask to end while there is something to leave in order: the first is noted, and the
-//! work stops where it asks for it; a second one ends the process at once.
+//! Handles signals that ask the process to end while it has work that must be left in order. The first signal is noted,
+//! and the work stops where it checks for it. A second signal ends the process at once.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -10,7 +10,7 @@ use crate::target::signals;
 
 const SIGNALS: [c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// The signal that came; 0: none.
+/// The signal that arrived; 0 if none.
 static NOTED: AtomicI32 = AtomicI32::new(0);
 
 /// The work was stopped by a signal.
@@ -20,7 +20,7 @@ pub struct Interrupted {
 }
 
 impl Interrupted {
-    /// The exit status that shells give to what a signal ended.
+    /// The exit status that shells report for a process ended by this signal.
     pub fn exit_code(self) -> i32 {
         128 + self.signal
     }
@@ -34,15 +34,15 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// From here on the signals are noted, but for those that are ignored.
+/// From here on the signals are noted, except those that are ignored.
 pub fn catch() {
     for signal in SIGNALS.into_iter().filter(|&signal| !signals::is_ignored(signal)) {
         act(signal, note as extern "C" fn(c_int) as libc::sighandler_t);
     }
 }
 
-/// The same for what runs until it is asked to end: shells without job control have what they start with `&` ignore SIGINT, and whoever
-/// sends one nevertheless means us.
+/// Like [`catch`], for work that runs until it is asked to end. Shells without job control let programs started with
+/// `&` ignore SIGINT; a SIGINT that is sent nevertheless is meant for this process.
 pub fn catch_also_in_background() {
     if signals::is_ignored(libc::SIGINT) {
         act(libc::SIGINT, libc::SIG_DFL);
@@ -50,10 +50,10 @@ pub fn catch_also_in_background() {
     catch();
 }
 
-/// Whether to go on.
+/// Returns whether the work may go on.
 ///
 /// # Errors
-/// A signal came.
+/// A signal arrived.
 pub fn check() -> Result<(), Interrupted> {
     match NOTED.load(Ordering::Relaxed) {
         0 => Ok(()),
@@ -61,15 +61,15 @@ pub fn check() -> Result<(), Interrupted> {
     }
 }
 
-/// The signal that came, if any, has been dealt with: [`release`] does not raise it.
+/// Marks the signal, if any, as dealt with: [`release`] does not raise it.
 pub fn answered() {
     NOTED.store(0, Ordering::Relaxed);
 }
 
-/// From here on the signals end the process as ever; one that was noted is given back.
+/// From here on the signals end the process as usual. A signal that was noted is returned.
 ///
 /// # Errors
-/// A signal came.
+/// A signal arrived.
 pub fn end_catching() -> Result<(), Interrupted> {
     for signal in SIGNALS.into_iter().filter(|&signal| !signals::is_ignored(signal)) {
         act(signal, libc::SIG_DFL);
@@ -77,7 +77,7 @@ pub fn end_catching() -> Result<(), Interrupted> {
     check()
 }
 
-/// From here on the signals end the process as ever: also one that was noted, and not asked for.
+/// From here on the signals end the process as usual, including a signal that was noted but not checked for.
 pub fn release() {
     if let Err(Interrupted { signal }) = end_catching() {
         // SAFETY: takes a number only.
@@ -91,7 +91,7 @@ extern "C" fn note(signal: c_int) {
 }
 
 fn act(signal: c_int, handler: libc::sighandler_t) {
-    // SAFETY: all-zero is a valid sigaction; the handler is async-signal-safe, or none.
+    // SAFETY: all-zero is a valid sigaction; the handler is async-signal-safe, or the default one.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;

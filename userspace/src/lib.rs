@@ -1,8 +1,8 @@
 //! rpcprobe: where did this request's latency go?
 //!
-//! Data flows one way, and the crates see to it: [`probe`] (hooks, rings) -> [`capture`] (`events.bin`) -> [`engine`]
-//! (timelines, messages, requests, walk) -> [`model`] (segments) -> [`output`] (Parquet) ->
-//! [`report`]. [`session`] runs the first part, [`attribute`] the rest.
+//! Data flows one way, and the crates enforce this: [`probe`] (hooks, rings) -> [`capture`] (`events.bin`) ->
+//! [`engine`] (timelines, messages, requests, walk) -> [`model`] (segments) -> [`output`] (Parquet) -> [`report`].
+//! [`session`] runs the first part, [`attribute`] the rest.
 
 pub mod attribute;
 pub mod cli;

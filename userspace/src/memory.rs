@@ -1,12 +1,12 @@
-//! How much memory we may use, as far as that can be found out.
+//! How much memory we may use, as far as known.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// The least of what the machine has free, what the control groups we are in may use, and what this
-/// process may map; `None`: nobody says.
+/// Returns the smallest of: the free memory of the machine, the limits of our control groups, and
+/// what this process may map. `None` if none of them is known.
 pub fn limit_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     [available_bytes(), of_groups(Path::new(CGROUPS), &groups), mappable_bytes()]
@@ -21,8 +21,9 @@ fn available_bytes() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least limit of our groups and those above them, of either version. In a namespace of its own a
-/// process may see its groups elsewhere: then what is mounted there counts.
+/// Returns the smallest limit of our groups and the groups above them, in either version. In a
+/// container, the path of a group may be the host's and not exist here. Then the group that is
+/// mounted counts.
 fn of_groups(root: &Path, groups: &str) -> Option<u64> {
     let limits = groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -81,7 +82,7 @@ mod tests {
         group(root.path(), "memory", name, "9223372036854771712\n");
         group(root.path(), "memory/a", name, "4096\n");
         assert_eq!(of_groups(root.path(), "5:cpu:/\n4:memory:/a\n0::/\n"), Some(4096));
-        // Of a container: the path is the host's, and what is mounted is our own group.
+        // In a container: the path is the host's, and our own group is mounted at the root.
         assert_eq!(of_groups(&root.path().join("x"), "4:memory:/a\n"), None);
         assert_eq!(of_groups(root.path(), "4:memory:/b/c\n"), Some(9_223_372_036_854_771_712));
     }

@@ -1,4 +1,4 @@
-//! Which of the programs that run are to be traced: by number, by name, by port, by cgroup.
+//! Selects the running programs to trace: by number, by name, by port, by cgroup.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -14,7 +14,7 @@ use procfs::process::{all_processes, FDTarget, Process};
 use crate::probe::pidfd_open;
 use crate::probe::running::NamespacePort;
 
-/// What was asked for; all that match any of it.
+/// The selection criteria. A process that matches any of them is selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     pub pids: Vec<u32>,
@@ -30,7 +30,7 @@ impl fmt::Display for Selection {
 }
 
 impl Selection {
-    /// As on the command line.
+    /// The criteria as on the command line.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let mut say = |option: &str, value: String| words.extend([option.to_string(), value]);
@@ -50,10 +50,11 @@ pub struct Selected {
     pub pidfd: OwnedFd,
 }
 
-/// The processes that match; at least one.
+/// Returns the processes that match; at least one.
 ///
 /// # Errors
-/// Nothing matches one of the options: which; or a process must not or cannot be traced.
+/// Nothing matches one of the options, which the error names; or a process must not or cannot be
+/// traced.
 pub fn select(selection: &Selection) -> Result<Vec<Selected>> {
     let ours = ours();
     let mut pids: BTreeSet<u32> = BTreeSet::new();
@@ -61,7 +62,8 @@ pub fn select(selection: &Selection) -> Result<Vec<Selected>> {
         check_pid(pid, &ours)?;
         pids.insert(pid);
     }
-    // By anything else only programs that can be traced and are not part of the tracing.
+    // All criteria except the number select only programs that can be traced and are not part of
+    // the tracing.
     let matches = |process: &Process| {
         let Ok(stat) = process.stat() else { return false };
         !ours.contains(&(process.pid as u32)) && traceable(&stat)
@@ -93,7 +95,7 @@ pub fn select(selection: &Selection) -> Result<Vec<Selected>> {
         match opened(pid) {
             Ok(one) => selected.push(one),
             Err(error) if named_by_pid(&pid) => return Err(error),
-            Err(_) => {} // it ended meanwhile
+            Err(_) => {} // it has ended in the meantime
         }
     }
     if selected.is_empty() {
@@ -112,27 +114,27 @@ fn comm_of(pid: u32) -> Result<String> {
     Ok(Process::new(pid as i32)?.stat()?.comm)
 }
 
-/// The children of these processes, by number.
+/// The children of these processes.
 pub fn children(of: &HashSet<u32>) -> Result<BTreeSet<u32>> {
     let stats = processes()?.filter_map(|process| process.stat().ok());
     let is_child = |stat: &procfs::process::Stat| of.contains(&(stat.ppid as u32));
     Ok(stats.filter(is_child).map(|stat| stat.pid as u32).collect())
 }
 
-/// A process by number that was not selected, but has to be traced.
+/// A process that was not selected but has to be traced.
 pub fn one(pid: u32) -> Option<Selected> {
     opened(pid).ok()
 }
 
-/// What tells processes that talk with each other apart.
+/// Parent and start time of a process. They show which of two processes asks the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age {
     pub parent: u32,
-    /// In ticks since the system started.
+    /// Ticks from the start of the system to the start of the process.
     pub started: u64,
 }
 
-/// Where and when a process came from.
+/// Returns the parent and the start time of a process.
 pub fn age_of(pid: u32) -> Option<Age> {
     let stat = Process::new(pid as i32).and_then(|process| process.stat()).ok()?;
     Some(Age { parent: u32::try_from(stat.ppid).ok()?, started: stat.starttime })
@@ -149,7 +151,7 @@ pub fn owner_of(pid: u32) -> Option<(u32, u32)> {
     Some((status.euid, status.egid))
 }
 
-/// How many threads a process has.
+/// Number of threads of a process.
 pub fn threads_of(pid: u32) -> u64 {
     let tasks = Process::new(pid as i32).and_then(|process| process.tasks());
     tasks.map_or(0, |tasks| tasks.count() as u64)
@@ -159,7 +161,7 @@ fn processes() -> Result<impl Iterator<Item = Process>> {
     Ok(all_processes().context("cannot read /proc")?.flatten())
 }
 
-/// Ourselves, and the sudo that runs us.
+/// This process, and the sudo that runs it.
 fn ours() -> HashSet<u32> {
     let mut ours = HashSet::from([std::process::id()]);
     let mut at = std::process::id();
@@ -198,7 +200,7 @@ fn check_pid(pid: u32, ours: &HashSet<u32>) -> Result<()> {
     Ok(())
 }
 
-/// By the name of the process or of its executable.
+/// Finds processes by the name of the process or of its executable.
 fn by_name(running: &[Process], name: &str) -> BTreeSet<u32> {
     let is_called = |process: &&Process| {
         let by_comm = process.stat().is_ok_and(|stat| stat.comm == name);
@@ -207,16 +209,16 @@ fn by_name(running: &[Process], name: &str) -> BTreeSet<u32> {
     running.iter().filter(is_called).map(|process| process.pid as u32).collect()
 }
 
-/// Whether the executable has that name; the kernel marks one that was replaced.
+/// Whether the executable has this name. The kernel marks an executable that was replaced.
 fn is_file_name(path: &Path, name: &str) -> bool {
     let Some(file) = path.file_name() else { return false };
     let file = file.as_bytes();
     file.strip_suffix(b" (deleted)").unwrap_or(file) == name.as_bytes()
 }
 
-/// By a socket that has the port, at either end.
+/// Finds processes by a socket that has the port at either end.
 fn by_port(running: &[Process], port: u16) -> BTreeSet<u32> {
-    // By network namespace: its sockets with that port.
+    // By network namespace: the sockets in it with that port.
     let mut sockets: BTreeMap<u64, HashSet<u64>> = BTreeMap::new();
     let has_one = |process: &&Process| {
         let Some(namespace) = network_namespace(process) else { return false };
@@ -258,7 +260,7 @@ fn sockets_with_port(process: &Process, port: u16) -> HashSet<u64> {
     tcp.chain(udp).filter(|inode| *inode != 0).collect()
 }
 
-/// Local TCP ports on which somebody listens, in the network namespaces of these processes.
+/// Local TCP ports that are listened on in the network namespaces of these processes.
 pub fn listening_ports(pids: impl IntoIterator<Item = u32>) -> HashSet<NamespacePort> {
     let mut seen = HashSet::new();
     let mut ports = HashSet::new();
@@ -274,14 +276,14 @@ pub fn listening_ports(pids: impl IntoIterator<Item = u32>) -> HashSet<Namespace
     ports
 }
 
-/// Processes of a cgroup (version 2) and of those below it.
+/// Returns the processes of a cgroup (version 2) and of the cgroups below it.
 fn by_cgroup(path: &Path) -> Result<HashSet<u32>> {
     let directory = cgroup_directory(path)?;
     let mut pids = HashSet::new();
     let mut directories = vec![directory.clone()];
     while let Some(at) = directories.pop() {
         let members = fs::read_to_string(at.join("cgroup.procs"))
-            // A threaded one tells of its threads only.
+            // A threaded cgroup lists only its threads.
             .or_else(|_| fs::read_to_string(at.join("cgroup.threads")));
         match members {
             Ok(members) => pids.extend(members.lines().filter_map(|line| line.parse::<u32>().ok())),
@@ -289,13 +291,13 @@ fn by_cgroup(path: &Path) -> Result<HashSet<u32>> {
                 return Err(error)
                     .with_context(|| format!("cannot read the cgroup {}", path.display()))
             }
-            Err(_) => {} // removed meanwhile
+            Err(_) => {} // it was removed in the meantime
         }
         let entries = fs::read_dir(&at).into_iter().flatten().flatten();
         let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         directories.extend(below.map(|entry| entry.path()));
     }
-    // Of threads their processes count.
+    // Threads are replaced by their processes.
     Ok(pids.into_iter().map(|pid| process_of(pid).unwrap_or(pid)).collect())
 }
 
@@ -304,7 +306,8 @@ fn process_of(tid: u32) -> Option<u32> {
     u32::try_from(status.tgid).ok()
 }
 
-/// The directory of a cgroup, given as such or as its path in the hierarchy.
+/// Returns the directory of a cgroup, which is given as a directory or as its path in the
+/// hierarchy.
 fn cgroup_directory(path: &Path) -> Result<PathBuf> {
     if path.is_absolute() && path.join("cgroup.procs").exists() {
         return Ok(path.to_path_buf());

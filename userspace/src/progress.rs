@@ -1,4 +1,5 @@
-//! How far what takes long is: on a terminal a bar, if there is much of it, else a line now and then, and nothing if it is quick.
+//! Shows the progress of long work: on a terminal with a bar if there is much to do, otherwise with a line now and
+//! then, and not at all if the work is quick.
 
 use std::io::{IsTerminal, Read, Write};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
@@ -9,14 +10,14 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use crate::report::units::count;
 
-/// What takes long, and what is counted of it.
+/// Long work, and the unit in which its progress is counted.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
-    /// Bytes of `events.bin`.
+    /// Counts bytes of `events.bin`.
     Attributing,
-    /// Requests, for a report.
+    /// Adds up requests for a report; counts requests.
     AddingUp,
-    /// Requests, for other programs.
+    /// Exports requests to other programs; counts requests.
     Exporting,
 }
 
@@ -29,7 +30,7 @@ impl Work {
         }
     }
 
-    /// What is done once all of it has been read.
+    /// What follows once everything has been read.
     fn then(self) -> &'static str {
         match self {
             Work::Attributing => {
@@ -39,7 +40,7 @@ impl Work {
         }
     }
 
-    /// Less takes no time.
+    /// Work with less than this amount takes no noticeable time.
     fn small(self) -> u64 {
         match self {
             Work::Attributing => 16 << 20,
@@ -55,20 +56,20 @@ impl Work {
     }
 }
 
-/// Without a bar: when the first line comes, and how long after it the next.
+/// Without a bar: the time until the first line, and between lines.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 const NEXT_LINE: Duration = Duration::from_secs(5);
 
-/// Tells how much of it has been done, until dropped.
+/// Shows the progress of work until dropped.
 pub struct Progress {
     work: Work,
     bar: ProgressBar,
-    /// Without a bar.
+    /// Used when there is no bar.
     _lines: Option<Lines>,
 }
 
 impl Progress {
-    /// Of so much of it; says nothing if not `told`.
+    /// Begins to show the progress of `whole` units of work; shows nothing unless `told` is set.
     pub fn of(work: Work, whole: u64, told: bool) -> Progress {
         let is_terminal = std::io::stderr().is_terminal();
         let bar = match told && is_terminal && whole >= work.small() {
@@ -81,19 +82,19 @@ impl Progress {
         Progress { work, bar, _lines: lines }
     }
 
-    /// The items, counted as they are taken.
+    /// Wraps an iterator; counts the items as they are taken.
     pub fn each<T>(&self, items: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
         let bar = self.bar.clone();
         items.inspect(move |_| bar.inc(1))
     }
 
-    /// The file, counted as it is read.
+    /// Wraps a reader; counts the bytes as they are read.
     pub fn counted<R: Read>(&self, input: R) -> impl Read + use<R> {
         Counted { input: self.bar.wrap_read(input), bar: self.bar.clone(), work: self.work }
     }
 }
 
-/// A file that tells when it has been read to its end.
+/// A reader that changes the bar's text when it has been read to its end.
 struct Counted<R> {
     input: R,
     bar: ProgressBar,
@@ -127,28 +128,29 @@ fn finishing(work: Work) -> ProgressStyle {
     ProgressStyle::with_template(&bar).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// A thread that writes lines until dropped: the last request may be long after the last byte.
+/// A thread that writes lines until dropped, because the last request may come long after the last byte.
 pub struct Lines {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Lines {
-    /// What `line` says after so long. The first only if it takes [`FIRST_LINE`].
+    /// Writes what `line` returns for the time elapsed. The first line is written only if the work takes
+    /// [`FIRST_LINE`].
     pub fn of(line: impl Fn(Duration) -> String + Send + 'static) -> Lines {
         let (stop, stopped) = channel();
         let begin = Instant::now();
         let thread = thread::spawn(move || {
             let mut wait = FIRST_LINE;
             while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                let _ = writeln!(std::io::stderr(), "{}", line(begin.elapsed())); // nobody may be there to hear it
+                let _ = writeln!(std::io::stderr(), "{}", line(begin.elapsed())); // there may be no reader
                 wait = NEXT_LINE;
             }
         });
         Lines { stop: Some(stop), thread: Some(thread) }
     }
 
-    /// For what nobody knows how long it takes.
+    /// For work of unknown duration.
     pub fn while_it(does: &'static str) -> Lines {
         Lines::of(move |elapsed| format!("rpcprobe: {does}, {} s", elapsed.as_secs()))
     }

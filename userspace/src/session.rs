@@ -1,4 +1,4 @@
-//! One capture: the target under the probe, its records on disk.
+//! One capture: runs the target under the probe and writes its records to disk.
 
 mod attach;
 mod priority;
@@ -34,21 +34,21 @@ use crate::target::{SpawnError, Spec, State, Target, WaitStatus};
 pub use attach::attach;
 use priority::Raised;
 
-/// Between two looks at the rings. They hold many times what arrives meanwhile.
+/// Time between two drains of the rings. A ring holds many times what arrives in between.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
-/// How far a quiet CPU's word that it is quiet may lag behind: bounds what a reader must hold.
+/// Maximum lag of the information that a quiet CPU is quiet; it limits what a reader must hold.
 const BLOCK_LAG_NS: u64 = 50_000_000;
-/// After the target's end: its last context switch comes after its parent's wake-up.
+/// Wait after the target's end, because its last context switch comes after its parent's wake-up.
 const AFTERMATH: Duration = Duration::from_millis(5);
 
-/// What came of a capture.
+/// The result of a capture.
 pub struct Outcome {
     pub manifest: Manifest,
-    /// The records could not all be written: why.
+    /// Set if not all records could be written: the reason.
     pub failure: Option<anyhow::Error>,
 }
 
-/// Why there was no run.
+/// Why nothing was run.
 #[derive(Debug)]
 pub enum Refused {
     /// The target could not be started.
@@ -64,8 +64,8 @@ impl From<anyhow::Error> for Refused {
 
 /// Runs `spec` to its end with the probe attached and writes `events.bin` into `dir`.
 ///
-/// The target starts only when everything is in place, and it runs on whatever befalls the capture.
-/// Signals are caught ([`interrupt::catch`]) until it is made: one that came by then means that nothing is run.
+/// The target starts only when everything is in place, and it runs on whatever happens to the capture. Signals are
+/// caught ([`interrupt::catch`]) until the target is made: if one has arrived by then, nothing is run.
 ///
 /// # Errors
 /// [`Refused`]: nothing was run.
@@ -76,7 +76,7 @@ pub fn record(
     dir: &OutputDir,
 ) -> Result<(Outcome, WaitStatus), Refused> {
     let (mut probe, rings, calibrated) = probe(config)?;
-    // From here on signals are the target's.
+    // From here on signals are meant for the target.
     interrupt::end_catching().map_err(anyhow::Error::from)?;
     let mut target = Target::spawn(spec)?;
     probe.trace(target.pid() as u32)?;
@@ -98,7 +98,7 @@ pub fn record(
     manifest.counts.runs_left_out = probe.runs_left_out()?;
     let counted_before = probe.table_counts()?;
 
-    // Nothing slow between this and the release: it stands for both.
+    // Nothing slow may come between this time and the release, because the time stands for both.
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();
     let cpus = manifest.host.cpus;
@@ -107,14 +107,14 @@ pub fn record(
     sink.counted_before = counted_before;
     sink.followed = config.tasks.then(|| Followed::new(!in_pid_namespace()));
     target.release().map_err(Refused::Target)?;
-    // The program runs. Up to here a former capture had to stay: there might not have been another.
+    // The program runs now. A previous capture had to stay until here, because there might not have been a new one.
     let taken_over = take_over(dir);
     if taken_over.is_err() {
         sink.writer = None;
     }
     let_go_of_pipes();
 
-    // Only this thread: the target was forked before.
+    // Raises only this thread: the target was forked before.
     let raised = Raised::now();
     let status = loop {
         let state = target.poll(DRAIN_EVERY)?;
@@ -127,7 +127,7 @@ pub fn record(
     std::thread::sleep(AFTERMATH);
     sink.drain(&rings);
     let end_ns = end(&mut sink, &rings, &mut probe, config);
-    // What comes from now on asks us to end, and not the target.
+    // From here on signals ask us to end, not the target.
     interrupt::catch();
     target.restore_signals();
     drop(raised);
@@ -137,13 +137,13 @@ pub fn record(
     Ok((outcome, status))
 }
 
-/// What calibration found, and whether too few of its records were kept.
+/// The results of calibration, and whether too few of its records were kept.
 type Calibrated = (Calibration, bool);
 
-/// The probe, attached, its rings, and what it costs here.
+/// Attaches the probe; returns it with its rings and its calibrated costs.
 fn probe(config: &Config) -> Result<(Probe, Rings, Calibrated)> {
     let calibrator = Calibrator::start().context("cannot calibrate")?;
-    // A thread, so after that; and gone before a target is forked.
+    // Starts a thread, so it comes after the calibrator; it ends before a target is forked.
     let _lines = config.told.then(|| Lines::while_it("checking and attaching hooks"));
     let probe = Probe::attach(config)?;
     let rings = probe.rings()?;
@@ -152,8 +152,8 @@ fn probe(config: &Config) -> Result<(Probe, Rings, Calibrated)> {
     Ok((probe, rings, calibrated))
 }
 
-/// Ends the capture now; when that was. One hook after the other is detached, which takes a while on a busy
-/// machine: what some of them still tell is not all, and what is lost meanwhile is none of the capture's.
+/// Ends the capture now and returns the time. The hooks are detached one after another, which takes a while on a busy
+/// machine. What some of them still report is incomplete, and losses in that time do not belong to the capture.
 fn end(sink: &mut Sink, rings: &Rings, probe: &mut Probe, config: &Config) -> u64 {
     sink.until_ns = clock::monotonic_ns();
     let _lines = config.told.then(|| Lines::while_it("detaching hooks"));
@@ -162,7 +162,7 @@ fn end(sink: &mut Sink, rings: &Rings, probe: &mut Probe, config: &Config) -> u6
     sink.until_ns
 }
 
-/// What is known beforehand.
+/// Returns a manifest with what is known beforehand.
 fn manifest(
     command: Command,
     labels: Vec<(String, String)>,
@@ -189,8 +189,8 @@ fn manifest(
     }
 }
 
-/// The tasks that exist, by the numbers that the kernel's hooks tell. Inside a PID namespace we see others:
-/// the names of who is there would be given to whoever has those numbers outside.
+/// Returns the existing tasks, by the numbers that the kernel's hooks report. Inside a PID namespace other numbers are
+/// visible here: the names of its processes would be given to the processes that have those numbers outside.
 fn known_tasks(manifest: &mut Manifest) -> Vec<Vec<u8>> {
     if in_pid_namespace() {
         manifest.warnings.push(
@@ -203,7 +203,7 @@ fn known_tasks(manifest: &mut Manifest) -> Vec<Vec<u8>> {
     snapshot::tasks()
 }
 
-/// Whether processes have other numbers for us than for the kernel's hooks.
+/// Whether processes have different numbers here than for the kernel's hooks.
 fn in_pid_namespace() -> bool {
     // PROC_PID_INIT_INO, include/uapi/linux/nsfs.h
     const FIRST_NAMESPACE: &str = "pid:[4026531836]";
@@ -211,7 +211,7 @@ fn in_pid_namespace() -> bool {
     ours.is_ok_and(|ours| ours.as_os_str() != FIRST_NAMESPACE)
 }
 
-/// Who takes the capture, by the numbers that its records have.
+/// The threads that take the capture, by the numbers used in records.
 fn our_threads() -> ProbeProcess {
     if in_pid_namespace() {
         return ProbeProcess::default();
@@ -225,7 +225,7 @@ fn our_threads() -> ProbeProcess {
     ProbeProcess { pid, tids }
 }
 
-/// Calibration's own records end here; what comes from here on belongs to the capture.
+/// Drops calibration's own records: from here on records belong to the capture.
 fn end_calibration((calibration, too_few): Calibrated, rings: &Rings, manifest: &mut Manifest) {
     let Ok(()) = rings.drain(|_, _| (), |_, _| Ok::<(), std::convert::Infallible>(()));
     manifest.calibration = calibration;
@@ -238,7 +238,7 @@ fn end_calibration((calibration, too_few): Calibrated, rings: &Rings, manifest: 
     }
 }
 
-/// Where the records go, and with `--stacks` who tells what is mapped from now on.
+/// Creates the file for the records and, with `--stacks`, the listener for new mappings.
 fn events_file(
     dir: &OutputDir,
     config: &Config,
@@ -261,7 +261,7 @@ fn events_file(
     Ok((BufWriter::with_capacity(1 << 20, file), mappings))
 }
 
-/// Writes what is left, and puts names to stacks.
+/// Writes what is left, and looks up the names for stacks.
 fn conclude(
     mut sink: Sink,
     probe: &Probe,
@@ -277,7 +277,7 @@ fn conclude(
     manifest.counts.runs_left_out =
         probe.runs_left_out()?.saturating_sub(manifest.counts.runs_left_out);
     manifest.tables = probe.tables(&sink.counted_before)?;
-    manifest.hooks.clone_from(&probe.hooks); // those of programs that began meanwhile, too
+    manifest.hooks.clone_from(&probe.hooks); // includes hooks of programs that began during the capture
     let nothing = sink.followed.as_ref().and_then(|followed| followed.nothing(&probe.hooks));
     manifest.warnings.extend(nothing.map(Into::into));
     let untold: Vec<Loss> =
@@ -298,7 +298,7 @@ fn conclude(
         Err(error) => Some(error.context("nothing was captured")),
     };
     if manifest.options.stacks.is_some() && failure.is_none() {
-        // While the probe is there: its programs are part of the stacks.
+        // Done while the probe still exists, because its programs are part of the stacks.
         match symbols::write(dir, reader_of_code) {
             Ok(warnings) => manifest.warnings.extend(warnings.into_iter().map(Into::into)),
             Err(error) => {
@@ -309,27 +309,27 @@ fn conclude(
     Ok(Outcome { manifest, failure })
 }
 
-/// The file, until the first error; from then on records are only taken out of the rings, so that
-/// the failure stays ours.
+/// The file, until the first error. After that, records are only taken out of the rings, so that the failure does not
+/// affect the target.
 struct Sink {
     cpus: u32,
-    /// By CPU: all records before have been taken out of its ring.
+    /// By CPU: all records before this time have been taken out of its ring.
     complete_ns: Vec<u64>,
     writer: Option<Writer<BufWriter<File>>>,
     failure: Option<anyhow::Error>,
     start_ns: u64,
-    /// What comes from then on is left out.
+    /// Records from this time on are left out.
     until_ns: u64,
-    /// Counted by the kernel side before the start, and not told of by then: calibration's.
+    /// Losses that the kernel side had counted before the start but not yet reported; they belong to calibration.
     lost_before: Vec<Loss>,
-    /// Losses the records told of.
+    /// Losses that the records reported.
     losses: Vec<Loss>,
     /// With `--stacks` only.
     mappings: Option<Mappings>,
     /// With `--tasks` only.
     followed: Option<Followed>,
     methods: Methods,
-    /// What the tables' programs had counted before the start.
+    /// Counts of the tables before the start.
     counted_before: Counted,
 }
 
@@ -378,8 +378,8 @@ impl Sink {
         }
     }
 
-    /// The rings, and what the kernel told of code before them: its records go where their times
-    /// belong, so no CPU is called complete before both have been taken.
+    /// Drains the rings, but first the kernel's reports about code. Those go where their times belong, so no CPU counts
+    /// as complete before both have been taken.
     fn drain_into(
         &mut self,
         writer: &mut Writer<BufWriter<File>>,
@@ -426,7 +426,7 @@ impl Sink {
         })
     }
 
-    /// Hooks programs that have begun, if tasks are to be followed.
+    /// Hooks programs that have begun, if tasks are followed.
     fn follow_begun(&mut self, probe: &mut Probe) {
         if let Some(followed) = &mut self.followed {
             followed.follow_begun(probe);
@@ -447,7 +447,7 @@ impl Sink {
         }
     }
 
-    /// Adds records that user space made, with times of which no CPU has been called complete.
+    /// Adds records made in user space, with times up to which no CPU counts as complete yet.
     fn add(&mut self, records: &[Vec<u8>]) {
         if let Some(mut writer) = self.writer.take() {
             records.iter().for_each(|record| self.push(&mut writer, 0, record));
@@ -474,7 +474,7 @@ impl Sink {
         counts: &mut crate::capture::manifest::Counts,
     ) -> Result<()> {
         if let Some(mut writer) = self.writer.take() {
-            // Of a CPU beyond our rings the manifest alone tells.
+            // Losses of CPUs beyond our rings are only in the manifest.
             let with_ring = untold.iter().filter(|loss| loss.cpu < self.cpus);
             for loss in with_ring {
                 let hdr = RecHdr { ts_ns: end_ns, tid: 0, kind: REC_LOST, flags: 0, aux: 0 };
@@ -501,7 +501,7 @@ impl Sink {
     }
 }
 
-/// Puts the events that are being written in the place of a former capture.
+/// Puts the events being written in place of a previous capture.
 fn take_over(dir: &OutputDir) -> Result<()> {
     let taken_over = dir.remove_former().and_then(|()| dir.replace_file(EVENTS, tmp(EVENTS)));
     if taken_over.is_err() {
@@ -510,8 +510,8 @@ fn take_over(dir: &OutputDir) -> Result<()> {
     taken_over
 }
 
-/// As whom to read the files that the target's mappings name: the user who asked. Where that is root,
-/// the user the target ran as, so that its files lead nowhere it could not have gone itself.
+/// The user as whom the files named by the target's mappings are read: the user who asked. If that is root, the user
+/// the target ran as, so that these files cannot lead anywhere the target could not have gone itself.
 fn reader_of_code(dir: &OutputDir, spec: &Spec) -> Owner {
     match &spec.user {
         Some(user) if dir.owner().uid == 0 => Owner::of(user.uid, user.gid),
@@ -519,8 +519,8 @@ fn reader_of_code(dir: &OutputDir, spec: &Spec) -> Owner {
     }
 }
 
-/// Standard input and output are the target's: its pipes must end when it closes them, so we must
-/// not hold them open. Best effort; standard error stays for our own words.
+/// Replaces standard input and output, which belong to the target: its pipes must end when it closes them, so we must
+/// not hold them open. Best effort. Standard error stays, for our own messages.
 fn let_go_of_pipes() {
     let Ok(null) = File::options().read(true).write(true).open("/dev/null") else { return };
     for fd in [0, 1] {
@@ -535,7 +535,7 @@ fn untold_losses(probe: &Probe) -> Result<Vec<Loss>> {
     Ok(losses.map(named).collect())
 }
 
-/// The loss a record tells of, if it is of that kind.
+/// Returns the loss that a record reports, if it is a loss record.
 fn loss(cpu: u32, record: &[u8]) -> Option<(RecHdr, Loss)> {
     let (RecLost { hdr, count, first_ns, last_ns }, _) = records::read::<RecLost>(record)?;
     (hdr.kind == REC_LOST).then_some((hdr, Loss { cpu, count, first_ns, last_ns }))

@@ -1,4 +1,4 @@
-//! Reads ahead: unpacks, checks, sorts and decodes events while the engine works on former ones.
+//! Reads ahead: unpacks, checks, sorts and decodes events while the engine works on earlier ones.
 
 use std::io::Read;
 use std::sync::mpsc::{channel, sync_channel, Receiver, Sender, SyncSender};
@@ -12,12 +12,13 @@ use crate::engine::event::Event;
 use crate::engine::processor::Processor;
 use crate::engine::runtime_tasks::RuntimeTasks;
 
-/// Events handed over at once, and how many such batches may lie ready: few hand-overs, each of which may have to wake
-/// a thread, but no more than caches hold, as the engine reads what the decoder has just written.
+/// Number of events handed over at once, and of batches that may lie ready. Large batches keep hand-overs few, each of
+/// which may have to wake a thread. But the batches must fit into the caches, because the engine reads what the decoder
+/// has just written.
 const BATCH_EVENTS: usize = 1024;
 const BATCHES_AHEAD: usize = 2;
 
-/// What is known once all events have been read.
+/// Results that are known once all events have been read.
 pub struct End {
     pub end_ns: Option<u64>,
     pub records: u64,
@@ -25,7 +26,7 @@ pub struct End {
     pub truncated_at: Option<u64>,
 }
 
-/// Events in order of time, from a thread of their own.
+/// Events in time order, from a separate thread.
 pub struct Decoder<'scope> {
     batches: Receiver<Vec<Event>>,
     used: Sender<Vec<Event>>,
@@ -45,22 +46,22 @@ impl<'scope> Decoder<'scope> {
         Decoder { batches, used, thread }
     }
 
-    /// The next events, `None` at the end or at damage: [`Decoder::end`] tells which.
+    /// Returns the next events, `None` at the end or at damage. [`Decoder::end`] tells which of the two.
     pub fn next_batch(&mut self) -> Option<Vec<Event>> {
         self.batches.recv().ok()
     }
 
-    /// Gives back a batch: what its events take is freed by the thread that allocated it, and used again.
+    /// Gives back a batch. The thread that allocated its events frees or reuses them.
     pub fn give_back(&self, batch: Vec<Event>) {
-        let _ = self.used.send(batch); // at the end nobody wants it
+        let _ = self.used.send(batch); // at the end nobody receives it
     }
 
-    /// What came of it.
+    /// Waits for the end and returns the results.
     ///
     /// # Errors
     /// Damaged or truncated input.
     pub fn end(self) -> Result<End> {
-        drop(self.batches); // nobody listens any more: it is not to go on
+        drop(self.batches); // makes the thread stop, because nobody receives batches any more
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

@@ -10,23 +10,23 @@ use super::numbers::Numbers;
 use crate::model::{check_conservation, Request, Segments};
 use crate::output::Writer;
 
-/// Segments handed over at once, and how many such batches may wait to be written.
+/// Number of segments handed over at once, and of batches that may wait to be written.
 const BATCH_SEGMENTS: usize = 8192;
 const BATCHES_BEHIND: usize = 2;
 
 type Batch = Vec<(Request, Segments)>;
 
-/// What was written.
+/// Results of writing.
 #[derive(Debug, Default)]
 pub struct Written {
     pub requests: u64,
     pub incomplete: u64,
     pub by_kind: BTreeMap<String, u64>,
-    /// What requests are called in the tables.
+    /// The ids of requests in the tables.
     pub numbers: Numbers,
 }
 
-/// The tables, written by a thread of their own.
+/// Writes the tables in a separate thread.
 pub struct TableWriter {
     batch: Batch,
     segments: usize,
@@ -42,15 +42,14 @@ impl TableWriter {
         TableWriter { batch: Vec::new(), segments: 0, sender, thread }
     }
 
-    /// Hands over a request and its segments. `false`: writing has failed, and [`TableWriter::finish`]
-    /// tells why.
+    /// Hands over a request and its segments. Returns `false` if writing has failed; [`TableWriter::finish`] tells why.
     pub fn push(&mut self, request: Request, segments: Segments) -> bool {
         self.segments += segments.list.len().max(1);
         self.batch.push((request, segments));
         self.segments < BATCH_SEGMENTS || self.hand_over()
     }
 
-    /// Waits until all is written.
+    /// Waits until everything is written.
     ///
     /// # Errors
     /// A request whose segments do not tile it; a file that cannot be written.

@@ -19,7 +19,7 @@ pub struct DirectArgs {
 }
 
 impl DirectArgs {
-    /// What is asked for, if anything is.
+    /// Returns what the options ask for, if anything.
     pub fn asked(&self) -> Option<Asked> {
         let sorts = self.direct_hooks.clone()?;
         Some(Asked { sorts, by: self.direct_by })

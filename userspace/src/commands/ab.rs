@@ -23,11 +23,11 @@ use crate::invoking_user::{OutputDir, Owner, Sharing};
 use crate::probe::check_privilege;
 use crate::report::{escape, format_ns, RequestFilter};
 
-/// Name of the directory where none is given.
+/// Default name of the directory.
 const DEFAULT: &str = "rpcprobe.ab";
-/// How often to look whether a run has ended, and whether to stop.
+/// How often to check whether a run has ended, and whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Most that is kept of what a run says, from its end.
+/// Maximum that is kept of a run's output, from its end.
 const SAID_BYTES: usize = 16 << 10;
 
 pub fn ab(args: AbArgs) -> Result<i32> {
@@ -120,7 +120,7 @@ fn directory(args: &AbArgs) -> Result<OutputDir> {
     }
 }
 
-/// A run that is of no use, while others may be: its pair is left out.
+/// A run that is unusable while others may be usable: its pair is left out.
 #[derive(Debug)]
 struct Failed(String);
 
@@ -132,11 +132,11 @@ impl std::fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// Standard input of the commands: each run has it from its begin.
+/// Standard input of the commands. Each run reads it from the beginning.
 enum Input {
     Nothing,
     File(PathBuf),
-    /// Our own, a regular file.
+    /// Our own standard input, which is a regular file.
     Ours,
 }
 
@@ -161,7 +161,7 @@ impl Input {
                 let file = open(path)?.with_context(|| format!("cannot read --input {shown}"))?;
                 Ok(file.into())
             }
-            // Opened anew: it has a place of its own in the file.
+            // Opened again, so that it has its own position in the file.
             Input::Ours => {
                 let file =
                     File::open("/proc/self/fd/0").context("cannot read standard input again")?;
@@ -178,7 +178,7 @@ struct Runner<'r> {
 }
 
 impl Runner<'_> {
-    /// Runs both, in the pair's order.
+    /// Runs both commands, in the pair's order.
     fn pair(
         &self,
         pair: &Pair,
@@ -196,7 +196,7 @@ impl Runner<'_> {
             match self.run(side, pair.pair, name, command) {
                 Ok(run) if is_a => of_a = Some(run),
                 Ok(run) => of_b = Some(run),
-                // The other one has its turn all the same: both sides are treated alike.
+                // The other run still takes its turn, so that both sides are treated alike.
                 Err(error) if error.is::<Failed>() => failed = failed.or(Some(error)),
                 Err(error) => return Err(error),
             }
@@ -209,7 +209,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Captures one run, and sums it up.
+    /// Captures one run and sums it up.
     fn run(&self, side: &str, number: u32, name: &str, command: &[&OsStr]) -> Result<Run> {
         self.prepare()?;
         interrupt::check()?;
@@ -223,11 +223,11 @@ impl Runner<'_> {
             .and_then(|dir| super::manifest(&dir).map(|manifest| (dir, manifest)));
         let (dir, manifest) = match first {
             Ok(opened) => opened,
-            // The command cannot be run, or nothing can be captured: that will not be better next time.
+            // The command cannot be run, or nothing can be captured. The next run would not be different.
             Err(_) => bail!("{}", no_capture(side, status, &said)),
         };
         let run = self.sum_up(side, &dir, manifest, &said);
-        // What a pair that is left out has made is kept as the others' is.
+        // The captures of a pair that is left out are kept or removed like all others.
         match self.args.keep {
             Keep::All => {}
             Keep::Tables => dir.remove_file(EVENTS)?,
@@ -265,10 +265,10 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// A process of our own for each run: what one leaves behind in us cannot reach the next.
+    /// Starts a separate rpcprobe process for each run, so that the state left by a run cannot affect the next one.
     fn command(&self, side: &str, number: u32, path: &Path, command: &[&OsStr]) -> Result<Child> {
         let args = self.args;
-        // By its path, so that its threads have the program's name in the captures.
+        // Started by its path, so that its threads have the program's name in the captures.
         let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
         let mut run = Command::new(program);
         run.args(["run", "-q", "-o"]).arg(path);
@@ -296,19 +296,19 @@ impl Runner<'_> {
         run.spawn().context("cannot start another rpcprobe")
     }
 
-    /// Takes away what a pair left that is not whole.
+    /// Removes what an incomplete pair left behind.
     fn discard(&self, pair: &Pair) {
         for name in [&pair.a, &pair.b] {
             let dir = OutputDir::open(Owner::invoking(), self.dir.path().join(name));
             if let Err(error) = dir.and_then(OutputDir::remove_whole) {
-                // Most often it is not there.
+                // Usually the directory does not exist.
                 let _ = error;
             }
         }
     }
 }
 
-/// Waits for the end of a run. A signal to us that the run did not get as well goes on to it.
+/// Waits for the end of a run. A signal to us that the run did not also receive is passed on to it.
 fn wait(child: &mut Child) -> Result<ExitStatus> {
     let mut told = false;
     loop {
@@ -317,9 +317,9 @@ fn wait(child: &mut Child) -> Result<ExitStatus> {
         }
         if let (Err(Interrupted { signal }), false) = (interrupt::check(), told) {
             told = true;
-            // Ctrl-C goes to the whole foreground by itself.
+            // Ctrl-C already goes to all processes in the foreground.
             if signal != libc::SIGINT || !std::io::stdin().is_terminal() {
-                // SAFETY: takes integers only; the child has not been waited for, so the number is its.
+                // SAFETY: takes integers only. The child has not been waited for, so the number is still its own.
                 unsafe { libc::kill(child.id() as i32, signal) };
             }
         }
@@ -327,7 +327,7 @@ fn wait(child: &mut Child) -> Result<ExitStatus> {
     }
 }
 
-/// Reads all, and keeps the end.
+/// Reads everything and keeps the end.
 fn last_of(mut pipe: impl Read) -> String {
     let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = pipe.read(&mut buffer) {
@@ -358,7 +358,7 @@ fn in_words(status: ExitStatus) -> String {
     }
 }
 
-/// How far it is: a line that is replaced on a terminal, a line for each pair elsewhere.
+/// Shows progress: a line that is replaced on a terminal, otherwise a line for each pair.
 struct Progress {
     bar: Option<ProgressBar>,
     pairs: u32,

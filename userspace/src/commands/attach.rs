@@ -34,7 +34,7 @@ pub fn attach(args: AttachArgs) -> Result<i32> {
     let selection = Selection { pids, comms, ports, cgroups };
     let selected = select(&selection)?;
     let config = config(&capture, true)?;
-    interrupt::catch_also_in_background(); // else a signal would leave an empty directory
+    interrupt::catch_also_in_background(); // otherwise a signal would leave an empty directory
     let dir = directory::create(&capture)?;
     let begun = |processes: &[Selected], threads: u64| {
         if !capture.quiet {
@@ -46,7 +46,7 @@ pub fn attach(args: AttachArgs) -> Result<i32> {
     match session::attach(&selection, selected, duration, &config, capture.label, &dir, begun) {
         Ok(outcome) => {
             finish(&dir, outcome, capture.quiet)?;
-            // No target needs standard output for itself.
+            // There is no target that needs standard output for itself.
             if !capture.quiet {
                 print_report(std::io::stdout(), &dir, capture.json)?;
             }
@@ -59,7 +59,7 @@ pub fn attach(args: AttachArgs) -> Result<i32> {
     }
 }
 
-/// What may be meant by a word that is no option.
+/// Suggests what a word without an option may mean.
 fn said_bare(word: &str) -> String {
     let shown = escape(word);
     if word.starts_with('/') {

@@ -13,7 +13,7 @@ use crate::interrupt::{self, Interrupted};
 
 pub fn attribute(args: AttributeArgs) -> Result<i32> {
     let dir = directory::open(args.dir.as_deref())?;
-    // A capture that broke off has no manifest; what its events say is all there is.
+    // A capture that broke off has no manifest; only its events are available.
     let broken_off = args.allow_truncated && dir.open_file(MANIFEST).is_err();
     let mut manifest = if broken_off {
         let events = BufReader::new(dir.open_file(attribute::EVENTS)?);

@@ -82,11 +82,12 @@ pub(super) fn of_directories(
     }
 }
 
-/// The runs as pairs, if in order of time every two are one of A and one of B.
+/// Returns the runs as pairs, if in time order every two runs are one of A and one of B.
 fn neighbours(a: &[Run], b: &[Run]) -> Option<(Vec<Run>, Vec<Run>)> {
     let sides = a.iter().map(|run| (run, true)).chain(b.iter().map(|run| (run, false)));
     let mut in_time: Vec<(&Run, bool)> = sides.collect();
-    // UTC in whole seconds, which in this form sorts as time does; within one, the clock of one boot.
+    // UTC times in this form sort in time order. Runs with the same time are ordered by the clock,
+    // which is the same within one boot.
     in_time.sort_by(|(x, _), (y, _)| {
         let when = |run: &Run| (run.manifest.start_utc.clone(), run.manifest.start_ns);
         when(x).cmp(&when(y))
@@ -105,7 +106,7 @@ fn neighbours(a: &[Run], b: &[Run]) -> Option<(Vec<Run>, Vec<Run>)> {
     Some(pairs)
 }
 
-/// Groups of requests: each capture gives to A, to B, or to both.
+/// Compares groups of requests: each capture contributes to A, to B, or to both.
 fn of_selectors(paths: &[PathBuf], a: &Selector, b: &Selector) -> Result<Comparison> {
     if paths.is_empty() {
         bail!("which captures? `rpcprobe diff DIR --a {} --b {}`", a.text(), b.text());
@@ -131,7 +132,7 @@ fn of_selectors(paths: &[PathBuf], a: &Selector, b: &Selector) -> Result<Compari
     }
     let (of_a, of_b, basis) = match (with_series, every_one_both, neighbours(&of_a, &of_b)) {
         (true, ..) => (of_a, of_b, Basis::OneCaptureEach),
-        // Two groups of one run are a pair of themselves.
+        // Two groups of one run form a pair.
         (false, true, _) => (of_a, of_b, Basis::Neighbours),
         (false, false, Some((a, b))) => (a, b, Basis::Neighbours),
         (false, false, None) => (of_a, of_b, Basis::Unpaired),
@@ -139,7 +140,7 @@ fn of_selectors(paths: &[PathBuf], a: &Selector, b: &Selector) -> Result<Compari
     compare(a.text().to_owned(), &of_a, b.text().to_owned(), &of_b, basis)
 }
 
-/// What `rpcprobe ab` left.
+/// Compares the captures that `rpcprobe ab` left.
 pub(super) fn of_ab(path: &Path, filter: &RequestFilter) -> Result<Comparison> {
     let dir = OutputDir::open(Owner::invoking(), path)?;
     let Some(plan) = plan::read(&dir)? else {

@@ -1,4 +1,4 @@
-//! Which directory a command means: the one it was given, a fresh one, or the newest there is.
+//! Which directory a command uses: the given one, a new one, or the newest that exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::attribute::EVENTS;
 use crate::cli::CaptureArgs;
 use crate::invoking_user::{OutputDir, Owner};
 
-/// Name of captures that are given none; others beside it have a number appended, from 2 on.
+/// Default name of captures. Further captures beside it have a number appended, from 2 on.
 const DEFAULT: &str = "rpcprobe.out";
 
-/// Where to write a capture.
+/// Creates the directory for a capture.
 ///
 /// # Errors
 /// As [`OutputDir::create`].
@@ -31,10 +31,11 @@ pub(super) fn create(args: &CaptureArgs) -> Result<OutputDir> {
     OutputDir::create(owner, path, args.force, args.sharing())
 }
 
-/// An existing capture: `path`, or else the newest in the current directory, and then says which.
+/// Opens an existing capture: `path`, or else the newest in the current directory; then says which
+/// one.
 ///
 /// # Errors
-/// No such directory.
+/// There is no such directory.
 pub(super) fn open(path: Option<&Path>) -> Result<OutputDir> {
     let owner = Owner::invoking();
     if let Some(path) = path {
@@ -48,8 +49,8 @@ pub(super) fn open(path: Option<&Path>) -> Result<OutputDir> {
     OutputDir::open(owner, PathBuf::from(name))
 }
 
-/// A capture with such a name: its number, and when its events were written, which is not when it was
-/// last attributed.
+/// A capture with a default name: its number, and when its events were written (not when it was
+/// last attributed).
 struct Candidate {
     number: u64,
     written: Option<SystemTime>,
@@ -76,7 +77,7 @@ fn newest(candidates: &[Candidate]) -> Option<String> {
     })
 }
 
-/// Of `rpcprobe.out` 1, of `rpcprobe.out.2` 2.
+/// The number of `rpcprobe.out` is 1, that of `rpcprobe.out.2` is 2.
 fn number_of(name: &str) -> Option<u64> {
     let rest = name.strip_prefix(DEFAULT)?;
     if rest.is_empty() {
@@ -125,7 +126,7 @@ mod tests {
             events.set_modified(begin + Duration::from_secs(after_s)).unwrap();
         }
         assert_eq!(newest(&found()).as_deref(), Some("rpcprobe.out.2"));
-        // Without events, or no directory.
+        // A directory without events, and a link instead of a directory.
         fs::create_dir(parent.path().join("rpcprobe.out.99")).unwrap();
         symlink(parent.path(), parent.path().join("rpcprobe.out.98")).unwrap();
         assert_eq!(newest(&found()).as_deref(), Some("rpcprobe.out.2"));

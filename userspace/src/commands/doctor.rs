@@ -14,28 +14,28 @@ use crate::probe::hooks::DIRECT_HOOKS;
 use crate::probe::{self, Config};
 use crate::report::escape;
 
-/// What was found, and what follows.
+/// What was found, and what follows from it.
 #[derive(Debug, Serialize)]
 struct Findings {
     kernel: String,
     machine: String,
     root: bool,
     btf: Option<String>,
-    /// The file that tells the layout of structures instead of the kernel (`--btf`).
+    /// The file that describes the layout of structures instead of the kernel (`--btf`).
     btf_file: Option<PathBuf>,
     lockdown: Lockdown,
-    /// As they were attached just now; where that failed, as they would be.
+    /// The hooks as they were just attached or, if that failed, as they would be.
     hooks: Vec<Hook>,
-    /// Whether all programs were loaded and attached just now.
+    /// Whether all programs could be loaded and attached.
     loads: Result<(), String>,
-    /// Likewise with what `--stacks` adds.
+    /// The same, including what `--stacks` adds.
     stacks: Result<(), String>,
-    /// Functions that `--direct-hooks` hooks, by each means, tried just now.
+    /// The functions that `--direct-hooks` hooks, tried by each means.
     direct: Vec<Direct>,
     categories: Vec<CategoryEvidence>,
 }
 
-/// A function that can be hooked itself, or why not.
+/// A function that can be hooked directly, or why it cannot.
 #[derive(Debug, Serialize)]
 struct Direct {
     function: String,
@@ -45,22 +45,24 @@ struct Direct {
     kprobe: Result<(), String>,
 }
 
-/// The kernel's lockdown (kernel_lockdown(7)), which at `confidentiality` refuses what reads kernel memory.
+/// The kernel's lockdown (kernel_lockdown(7)), which in mode `confidentiality` refuses programs that read kernel
+/// memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Lockdown {
     /// `none`, `integrity` or `confidentiality`.
     Mode(String),
-    /// The kernel has none: it was built, or started, without.
+    /// The kernel was built or started without lockdown.
     NotInUse,
-    /// Why it cannot be seen.
+    /// Why the mode cannot be read.
     Unknown(String),
 }
 
-/// What security modules show their state in, where it is mounted.
+/// Where security modules show their state, if it is mounted.
 const SECURITY: &str = "/sys/kernel/security";
 
-/// `mounts` is /proc/self/mounts, `file` what can be read of securityfs' `lockdown`.
+/// Determines the lockdown mode. `mounts` is /proc/self/mounts, `file` is the result of reading `lockdown` in
+/// securityfs.
 fn lockdown(mounts: &str, file: std::io::Result<String>) -> Lockdown {
     let mounted = mounts.lines().any(|line| {
         let mut words = line.split(' ').skip(1);
@@ -116,7 +118,7 @@ fn examine(btf_file: Option<PathBuf>) -> Findings {
     let types = probe::kernel_types();
     let config = |stacks| {
         let (scope_target, keep_paths, ring_bytes_per_cpu) = (false, true, 64 << 10);
-        let (keep_methods, attaching) = (true, true); // needs more
+        let (keep_methods, attaching) = (true, true); // attaching needs more
         Config {
             scope_target,
             keep_paths,
@@ -164,7 +166,7 @@ fn examine(btf_file: Option<PathBuf>) -> Findings {
     }
 }
 
-/// Each function by each means, tried; of kernels that we know nothing of, none.
+/// Tries each function by each means. Empty for kernels about which nothing is known.
 fn direct(config: &Config) -> Vec<Direct> {
     let tried = |by| probe::direct::try_all(config, by).unwrap_or_default();
     let means = |hook: Hook| match (hook.attached_as, hook.why_not) {
@@ -206,7 +208,7 @@ fn categories(hooks: &[Hook]) -> Vec<CategoryEvidence> {
         if has("softirq_entry") && has("local_timer_entry") {
             measured("interrupt", "entry and exit of soft, device and timer interrupts")
         } else if has("softirq_entry") && has("irq_handler_entry") {
-            // arm64: its timers are devices (handle_percpu_devid_irq(), kernel/irq/chip.c).
+            // On arm64, timers are devices (handle_percpu_devid_irq(), kernel/irq/chip.c).
             measured(
                 "interrupt",
                 "of soft and device interrupts; others count as the interrupted work",
@@ -279,7 +281,7 @@ fn print(out: &mut dyn Write, findings: &Findings) -> Result<()> {
     Ok(())
 }
 
-/// A line for each function; where a means does not work for any, why, once.
+/// Prints a line for each function. If a means works for no function, prints the reason once.
 fn print_direct(out: &mut dyn Write, direct: &[Direct]) -> Result<()> {
     let all_refused = |of: fn(&Direct) -> &Result<(), String>| {
         let mut refusals = direct.iter().map(|each| of(each).as_ref().err());

@@ -17,7 +17,7 @@ use crate::report::{self, escape, Contents, Explained, Relatives, RequestFilter,
 pub fn explain(args: ExplainArgs) -> Result<i32> {
     let filter = RequestFilter::from(args.filter);
     let (dir, wanted) = match (&args.target[..], args.slowest) {
-        // `--slowest 3`, as `requests` has it.
+        // Accepts `--slowest 3`, as `requests` does.
         ([n], Some(1)) if parsed(n).is_some() && !Path::new(n).exists() => {
             (None, Wanted::Slowest(number(n)? as usize, Box::new(filter)))
         }
@@ -84,7 +84,7 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
     Ok(0)
 }
 
-/// What is to be explained.
+/// Which requests to explain.
 enum Wanted {
     Id(u64),
     Slowest(usize, Box<RequestFilter>),
@@ -100,7 +100,7 @@ fn number(id: &OsStr) -> Result<u64> {
     })
 }
 
-/// What to say of a directory without a request.
+/// The message for a directory given without a request.
 fn which_of(dir: &str) -> String {
     format!(
         "which request of {dir}? `rpcprobe explain {dir} ID` shows one, `rpcprobe explain {dir} --slowest` \
@@ -120,7 +120,8 @@ fn by_id(dir: &OutputDir, id: u64) -> Result<RequestRow> {
     bail!("{} has no request {id}; it has {read}", dir.path().display());
 }
 
-/// The slowest complete requests that pass, slowest first; or what there is, if none does.
+/// Returns the slowest complete requests that pass, slowest first; or the contents of the capture,
+/// if none passes.
 fn slowest(
     dir: &OutputDir,
     manifest: &Manifest,

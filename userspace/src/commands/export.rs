@@ -29,7 +29,7 @@ pub fn export(args: ExportArgs) -> Result<i32> {
         let which = count(chosen.may_belong, "incomplete request");
         complain(&format_args!("{which} may belong here: not exported"));
     }
-    // What is begun is taken away again.
+    // On a signal, unfinished files are removed.
     interrupt::catch();
     if let Some(file) = &args.perfetto {
         trace(&capture, &chosen, filter.to_string(), file)?;
@@ -112,10 +112,10 @@ fn told(file: &Path, bytes: u64, chosen: &Chosen) {
     complain(&format_args!("{}: {requests} ({size})", file.display()));
 }
 
-/// `slow.requests.csv` of `slow`, or of `slow/`.
+/// Returns `slow.requests.csv` for `slow` or `slow/`.
 ///
 /// # Errors
-/// `base` ends in no name.
+/// `base` does not end in a name.
 fn beside(base: &Path, table: &str, format: Format) -> Result<PathBuf> {
     ensure!(base.file_name().is_some(), "{} is no name for files", base.display());
     let base: PathBuf = base.components().collect();

@@ -61,7 +61,7 @@ fn of_group(
     let group = match &kinds[..] {
         [] if figures.query.filter.is_empty() => bail!("there are no complete requests"),
         [] => bail!("no complete request passes the filter: {}", figures.query.filter),
-        // The first is what a report begins with.
+        // The first kind is the one a report begins with.
         [first, ..] => *first,
     };
     let GroupKey { kind, .. } = &group.key;
@@ -83,7 +83,7 @@ fn of_group(
     }
 }
 
-/// Of the first kind that both sides have.
+/// Draws a figure of the first kind that both sides have.
 fn of_sides(name: Name, dirs: &[std::path::PathBuf], filter: &RequestFilter) -> Result<Value> {
     let Some(sides) = super::sides::of(dirs, filter)? else {
         bail!("`{}` is of two captures, or of the directory of an `ab`", name.name());
@@ -96,7 +96,8 @@ fn of_sides(name: Name, dirs: &[std::path::PathBuf], filter: &RequestFilter) -> 
     })
 }
 
-/// Of the request of that number, or else the slowest that passes.
+/// Draws the time line of the request with the given id, or else of the slowest request that
+/// passes.
 fn time_line(dirs: &[std::path::PathBuf], filter: RequestFilter) -> Result<Value> {
     let captures = gathered::open(dirs)?;
     let [capture] = &captures[..] else { bail!("a time line is of one request of one capture") };

@@ -1,4 +1,5 @@
-//! `rpcprobe generate DIR`: man pages and completions out of the definition of the command line.
+//! `rpcprobe generate DIR`: generates man pages and completions from the definition of the command
+//! line.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +34,7 @@ pub fn generate(args: &GenerateArgs) -> Result<i32> {
     Ok(0)
 }
 
-/// A page of section 1.
+/// Writes a man page of section 1.
 fn page(dir: &Path, command: clap::Command, name: &str) -> Result<()> {
     let after = command.get_after_help().map(ToString::to_string);
     let has_commands = command.has_subcommands();
@@ -51,7 +52,7 @@ fn page(dir: &Path, command: clap::Command, name: &str) -> Result<()> {
     let mut last = Roff::new();
     if let Some(after) = after {
         last.control("SH", ["EXAMPLES"]);
-        // Line by line, as it is written.
+        // Line by line, as written.
         last.control("nf", []).text([roman(after.trim_start_matches("Examples:\n"))]);
         last.control("fi", []);
     }

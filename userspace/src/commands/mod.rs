@@ -1,4 +1,4 @@
-//! One function a command. Each returns the process's exit status.
+//! One function per command. Each returns the process's exit status.
 
 mod ab;
 mod attach;
@@ -40,7 +40,7 @@ use usage::{usage, Usage};
 /// Runs a command.
 ///
 /// # Errors
-/// To be printed as one line; the exit status is then [`exit_code`].
+/// An error to be printed as one line; the exit status is then [`exit_code`].
 pub fn dispatch(command: Command) -> Result<i32> {
     match command {
         Command::Run(args) => run::run(args),
@@ -68,16 +68,16 @@ pub fn exit_code(error: &anyhow::Error) -> i32 {
     }
 }
 
-/// Says one line on standard error. Unlike `eprintln!` it does not panic when there is nobody to
-/// hear it, as after a terminal has hung up.
+/// Writes one line to standard error. Unlike `eprintln!` it does not panic if writing fails, for
+/// example after a terminal has hung up.
 pub fn complain(what: &dyn std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "rpcprobe: {what}");
 }
 
-/// The manifest of a capture.
+/// Reads the manifest of a capture.
 ///
 /// # Errors
-/// Missing, damaged, or of another version.
+/// It is missing, damaged, or of another version.
 fn manifest(dir: &OutputDir) -> Result<Manifest> {
     let shown = dir.path().join(MANIFEST);
     let file = dir.open_file(MANIFEST).with_context(|| {
@@ -95,10 +95,10 @@ fn manifest(dir: &OutputDir) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// Path of one of its tables.
+/// Returns the path of one of the capture's tables.
 ///
 /// # Errors
-/// There is none: what was captured is yet to be attributed.
+/// The table does not exist: the capture has not been attributed yet.
 fn table(dir: &OutputDir, name: &str) -> Result<PathBuf> {
     let path = dir.path().join(name);
     if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -122,7 +122,7 @@ fn print_report(
     report::write(&mut BufWriter::new(stream), &[vec![capture]], &reports::Query::default(), shown)
 }
 
-/// Prints a value as JSON, and ends the line.
+/// Prints a value as JSON, followed by a line end.
 fn print_json(out: &mut dyn Write, value: &impl serde::Serialize) -> Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;
     Ok(writeln!(out)?)
@@ -140,10 +140,10 @@ fn print_comparison(comparison: &Comparison, all: bool, json: bool) -> Result<()
     Ok(out.flush()?)
 }
 
-/// What stands before and after the `---` between two sides.
+/// Splits the words at the `---` between two sides.
 ///
 /// # Errors
-/// There is none, more than one, or nothing before or after it.
+/// There is no `---`, more than one, or nothing before or after it.
 fn two_sides(words: &[OsString]) -> Result<(Vec<&OsStr>, Vec<&OsStr>)> {
     let sides: Vec<Vec<&OsStr>> = words
         .split(|word| word == "---")

@@ -15,7 +15,7 @@ use crate::invoking_user::{environment, in_place, Owner};
 use crate::page::{self, Page, Side};
 use crate::report::Query;
 
-/// Where the page goes, and whether it is opened.
+/// Where the page is written, and whether it is opened.
 pub struct Wanted {
     pub file: Option<PathBuf>,
     pub open: bool,
@@ -54,17 +54,18 @@ pub fn write(dirs: &[PathBuf], query: Query, wanted: Wanted) -> Result<i32> {
     Ok(0)
 }
 
-/// `rpcprobe.out.html` beside `rpcprobe.out`: the first directory that was named, or else the one that was found.
+/// Returns `rpcprobe.out.html` beside `rpcprobe.out`: beside the first directory that was named, or else the one that
+/// was found.
 fn beside(dirs: &[PathBuf], figures: &Figures) -> PathBuf {
     let found = &figures.captures[0].directory;
-    // Without a slash at its end.
+    // Removes a slash at its end.
     let dir: PathBuf = dirs.first().unwrap_or(found).components().collect();
     let mut name = dir.into_os_string();
     name.push(".html");
     PathBuf::from(name)
 }
 
-/// As it was given, to be told in the page.
+/// Returns the command as given, to be shown in the page.
 fn command() -> String {
     let words: Vec<String> = std::env::args_os()
         .enumerate()
@@ -76,15 +77,15 @@ fn command() -> String {
     words.join(" ")
 }
 
-/// A browser that has not ended with an error by then shows the page.
+/// If xdg-open has not failed after this time, the browser shows the page.
 const OPENING: Duration = Duration::from_secs(3);
 
-/// Shows a page in the user's browser: under sudo as the user who called it, whose browser and screen are told
-/// by the environment that sudo was called with.
+/// Opens a page in the user's browser. Under sudo, runs as the user who called it. That user's browser and screen are
+/// named in the environment in which sudo was called.
 fn open(file: &Path) -> Result<()> {
     let owner = Owner::invoking();
     let mut command = Command::new("xdg-open");
-    // No word that begins with a dash.
+    // An absolute path cannot begin with a dash.
     command.arg(std::path::absolute(file)?);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: only returns an id.
@@ -94,12 +95,12 @@ fn open(file: &Path) -> Result<()> {
             command.env_clear().envs(variables);
         }
     }
-    // Ctrl-C is not meant for the browser.
+    // Keeps Ctrl-C away from the browser.
     command.process_group(0);
     let mut opening = command
         .spawn()
         .with_context(|| format!("cannot run xdg-open; open {} in a browser", file.display()))?;
-    // Without a desktop, xdg-open stays as long as the browser does.
+    // Without a desktop, xdg-open runs as long as the browser does.
     let end = Instant::now() + OPENING;
     while Instant::now() < end {
         match opening.try_wait()? {

@@ -1,4 +1,4 @@
-//! Requests named by their numbers: `--id`, and `--ids` for many.
+//! Selects requests by id: `--id`, and `--ids` for many.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,14 +13,14 @@ use crate::invoking_user::Owner;
 use crate::output;
 use crate::report::{count, escape};
 
-/// Numbers that do not exist are listed up to so many.
+/// Maximum number of nonexistent ids that are listed.
 const LISTED: usize = 5;
 
-/// Every number of `--id` and of the file of `--ids`; `None`: neither was given, and all requests are meant. A file
-/// without numbers means no request.
+/// Returns all ids of `--id` and of the file of `--ids`. `None` if neither was given; then all requests are meant. A
+/// file without ids selects no request.
 ///
 /// # Errors
-/// The file cannot be read, or holds something else.
+/// The file cannot be read, or contains something else.
 pub fn of(ids: &[u64], file: Option<&Path>) -> Result<Option<BTreeSet<u64>>> {
     let mut named: BTreeSet<u64> = ids.iter().copied().collect();
     let Some(file) = file else { return Ok((!ids.is_empty()).then_some(named)) };
@@ -44,10 +44,10 @@ fn read(file: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Says how many of the named requests are incomplete, which no figure shows.
+/// Says how many of the named requests are incomplete; figures do not show those.
 ///
 /// # Errors
-/// One of them is in no capture; a table cannot be read.
+/// One of the requests is in no capture; a table cannot be read.
 pub fn check(captures: &[Capture], named: &BTreeSet<u64>) -> Result<()> {
     let (mut unknown, mut incomplete) = (named.clone(), 0_u64);
     for capture in captures {

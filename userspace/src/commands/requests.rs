@@ -42,7 +42,7 @@ pub fn requests(args: RequestsArgs) -> Result<i32> {
     Ok(0)
 }
 
-/// Says which of the kinds that are asked for the capture has no request of, and what it has.
+/// Says which of the requested kinds have no requests in the capture, and which kinds have some.
 fn none_of(kinds: &[Kind], by_kind: &BTreeMap<String, u64>) -> Option<String> {
     let none: Vec<String> = (kinds.iter().filter(|kind| !by_kind.contains_key(kind.name())))
         .map(|kind| format!("`{kind}`"))
@@ -59,7 +59,7 @@ fn none_of(kinds: &[Kind], by_kind: &BTreeMap<String, u64>) -> Option<String> {
     })
 }
 
-/// So many requests are looked up one by one, not in a pass over all segments.
+/// Up to this many requests are looked up one by one instead of in a pass over all segments.
 const FEW: usize = 64;
 
 fn marks(segments: &Path, ids: &HashSet<u64>) -> Result<Marks> {

@@ -12,7 +12,7 @@ use crate::probe::{check_privilege, Config};
 use crate::session::{self, Refused};
 use crate::target::Spec;
 
-/// Most memory all rings take together, unless asked for otherwise.
+/// Maximum memory of all rings together, unless the user asks for more.
 const ALL_RINGS_BYTES: u64 = 256 << 20;
 const RING_BYTES: u64 = 16 << 20;
 
@@ -22,7 +22,7 @@ pub fn run(args: RunArgs) -> Result<i32> {
         Spec { argv: args.command, user: args.user.as_deref().map(User::lookup).transpose()? };
     let capture = args.capture;
     let config = config(&capture, false)?;
-    interrupt::catch(); // else a signal would leave an empty directory
+    interrupt::catch(); // otherwise a signal would leave an empty directory
     let dir = directory::create(&capture)?;
     let (outcome, status) = match session::record(&spec, &config, capture.label, &dir) {
         Ok(outcome) => outcome,
@@ -50,7 +50,7 @@ pub fn run(args: RunArgs) -> Result<i32> {
     status.exit_like()
 }
 
-/// What the kernel side must know of the options.
+/// Derives the kernel side's configuration from the options.
 pub(super) fn config(args: &CaptureArgs, attaching: bool) -> Result<Config> {
     Ok(Config {
         scope_target: args.scope == Scope::Target,
@@ -67,14 +67,15 @@ pub(super) fn config(args: &CaptureArgs, attaching: bool) -> Result<Config> {
     })
 }
 
-/// Attributes what was captured.
+/// Attributes the capture.
 pub(super) fn finish(dir: &OutputDir, outcome: session::Outcome, quiet: bool) -> Result<()> {
     if let Some(failure) = outcome.failure {
         return Err(failure);
     }
     let mut manifest = outcome.manifest;
     let shown = dir.path().display();
-    // Before there are figures: whatever befalls the tables, the events can be attributed again.
+    // Written before there are figures: if the tables fail, the events can still be attributed
+    // again.
     attribute::write_manifest(dir, &manifest).map_err(|error| {
         let again = then(&error, &format!("attribute --allow-truncated {shown}"));
         error.context(format!("{shown} holds the events, but not what goes with them; {again}"))
@@ -91,7 +92,7 @@ pub(super) fn finish(dir: &OutputDir, outcome: session::Outcome, quiet: bool) ->
     Ok(())
 }
 
-/// What to do after an error, with a command of ours.
+/// Suggests how to continue after an error, with an rpcprobe command.
 fn then(error: &anyhow::Error, command: &str) -> String {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
     if error.is::<Interrupted>() {

@@ -1,4 +1,4 @@
-//! Captures read for comparing.
+//! Reads captures for comparisons.
 
 use anyhow::Result;
 
@@ -12,7 +12,7 @@ use crate::report::{Passes, RequestFilter};
 /// Sums up a capture.
 ///
 /// # Errors
-/// Missing, damaged or foreign files, named.
+/// Files that are missing, damaged or of another format; the error names them.
 pub(super) fn read(
     dir: &OutputDir,
     manifest: Manifest,

@@ -1,4 +1,4 @@
-//! Two sides beside each other: what a page and the figures of a comparison show.
+//! Two sides beside each other, for a page and for the figures of a comparison.
 
 use std::path::{Path, PathBuf};
 
@@ -14,20 +14,21 @@ use crate::invoking_user::{OutputDir, Owner};
 use crate::page::{Compared, OfKind};
 use crate::report::{RequestFilter, Style};
 
-/// Columns of the comparison as text in a page.
+/// Width of the comparison's text in a page, in columns.
 const COLUMNS: u16 = 110;
 
-/// The captures of both sides, compared.
+/// The captures of both sides, and their comparison.
 pub struct Sides {
     pub a: Vec<PathBuf>,
     pub b: Vec<PathBuf>,
     pub comparison: Comparison,
 }
 
-/// Two captures, or the directory of an `ab`; `None`: one capture, or none is named.
+/// Compares two captures, or the captures in the directory of an `ab`. `None` if at most one
+/// directory is given and it is not that of an `ab`.
 ///
 /// # Errors
-/// They cannot be read or compared; there are more than two.
+/// The captures cannot be read or compared, or more than two are given.
 pub fn of(dirs: &[PathBuf], filter: &RequestFilter) -> Result<Option<Sides>> {
     match dirs {
         [] => Ok(None),
@@ -52,10 +53,10 @@ fn of_ab(path: &Path, filter: &RequestFilter) -> Result<Option<Sides>> {
     Ok(Some(Sides { a, b, comparison: diff::of_ab(path, filter)? }))
 }
 
-/// What a page says of a comparison.
+/// Converts a comparison for a page.
 ///
 /// # Errors
-/// None but of memory.
+/// Only if memory runs out.
 pub fn compared(comparison: &Comparison) -> Result<Compared> {
     let mut text = Vec::new();
     write(&mut text, comparison, false, Style { color: false, width: Some(COLUMNS) })?;
@@ -71,7 +72,7 @@ pub fn compared(comparison: &Comparison) -> Result<Compared> {
     })
 }
 
-/// The shift function of a kind.
+/// Draws the shift function of a kind.
 pub fn shift_of(comparison: &Comparison, kind: &KindComparison) -> serde_json::Value {
     let point = |of: &ShiftPoint| Point {
         percent: of.percent,
@@ -91,7 +92,7 @@ pub fn shift_of(comparison: &Comparison, kind: &KindComparison) -> serde_json::V
     shift(&points, note)
 }
 
-/// The change of a kind's mean, category by category.
+/// Draws the change of a kind's mean, category by category.
 pub fn waterfall_of(comparison: &Comparison, kind: &KindComparison) -> serde_json::Value {
     let mean = kind.statistics.iter().find(|of| of.statistic.quantile().is_none());
     let Some(mean) = mean else { return waterfall(0, 0, &[], "") };

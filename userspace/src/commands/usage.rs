@@ -1,4 +1,4 @@
-//! Arguments that are each right, but not together, or not for this command.
+//! Errors in arguments that are valid each by itself, but not together, or not for this command.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use anyhow::Result;
 pub struct Usage(String);
 
 impl Usage {
-    /// The exit status, which is that of arguments that cannot be parsed.
+    /// The exit status, the same as for arguments that cannot be parsed.
     pub const EXIT_CODE: i32 = 2;
 }
 

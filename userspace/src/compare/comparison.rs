@@ -1,4 +1,4 @@
-//! The comparison itself: what text shows and JSON carries.
+//! The comparison itself, as shown in text and written as JSON.
 
 use serde::Serialize;
 
@@ -7,17 +7,17 @@ use super::shift::ShiftPoint;
 use super::Statistic;
 use crate::model::{Category, Kind, Side};
 
-/// On what the comparison rests.
+/// The basis of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// Run i of A and run i of B were one after the other, in an order drawn at random.
+    /// Run i of A and run i of B followed each other, in an order drawn at random.
     RandomPairs,
-    /// They were next to each other in time, in an order that nobody is known to have drawn.
+    /// The runs of a pair were adjacent in time, but it is not known whether their order was drawn at random.
     Neighbours,
-    /// Several runs a side that are no pairs: no test.
+    /// Several runs per side that do not form pairs: no test.
     Unpaired,
-    /// One capture a side: intervals within these captures only.
+    /// One capture per side: intervals hold within these captures only.
     OneCaptureEach,
 }
 
@@ -27,7 +27,7 @@ pub enum Basis {
 pub enum Verdict {
     Changed,
     NoDifferenceShown,
-    /// What was compared cannot tell.
+    /// The compared captures do not allow a verdict.
     NoVerdict,
 }
 
@@ -37,37 +37,37 @@ pub struct Comparison {
     pub a: SideSummary,
     pub b: SideSummary,
     pub basis: Basis,
-    /// Pairs of runs that were tested; 0 where there is no test.
+    /// Number of pairs of runs that were tested; 0 if there is no test.
     pub pairs: usize,
-    /// The probability at which a change is called one, and the smallest these pairs can give.
+    /// The probability up to which a change counts as one, and the smallest probability that these pairs can give.
     pub level: f64,
     pub smallest_p: f64,
-    /// Flips of signs that were tried.
+    /// Number of sign flips that were tried.
     pub flips: u64,
     pub verdict: Verdict,
     /// Why there is no verdict.
     pub no_verdict: Option<String>,
     pub kinds: Vec<KindComparison>,
-    /// Kinds that are not in every run of both sides: not compared.
+    /// Kinds that are not in every run of both sides, and therefore not compared.
     pub not_compared: Vec<NotCompared>,
-    /// What the reader must know first.
+    /// What the reader must know before anything else.
     pub warnings: Vec<String>,
 }
 
-/// One side.
+/// One side of the comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct SideSummary {
-    /// The command, or what was selected.
+    /// The command, or the selection.
     pub what: String,
-    /// Directories of its captures.
+    /// Directories of the side's captures.
     pub runs: Vec<String>,
 }
 
-/// A kind of request that only part of the runs has.
+/// A kind of request that only some of the runs have.
 #[derive(Clone, Debug, Serialize)]
 pub struct NotCompared {
     pub kind: Kind,
-    /// Runs that have complete requests of it.
+    /// Number of runs that have complete requests of this kind.
     pub a_runs: usize,
     pub b_runs: usize,
 }
@@ -76,48 +76,47 @@ pub struct NotCompared {
 #[derive(Clone, Debug, Serialize)]
 pub struct KindComparison {
     pub kind: Kind,
-    /// Another one than `kind`, where each side has one kind only.
+    /// Differs from `kind` if each side has only one kind.
     pub b_kind: Kind,
     pub a_requests: u64,
     pub b_requests: u64,
     pub a_incomplete: u64,
     pub b_incomplete: u64,
-    /// The probe's own cost on an average request, the median of the runs; `None` where it cannot be told
-    /// per kind.
+    /// The probe's own cost per average request, as the median of the runs; `None` if it cannot be determined per kind.
     pub a_probe_cost_ns: Option<f64>,
     pub b_probe_cost_ns: Option<f64>,
-    /// Changes below this are never called changes.
+    /// Smaller changes are never called changes.
     pub least_ns: f64,
     pub verdict: Verdict,
     pub statistics: Vec<StatisticComparison>,
-    /// Statistics for which the runs have too few requests.
+    /// Statistics for which the runs do not have enough requests.
     pub too_few_for: Vec<Statistic>,
-    /// Why one capture a side has no intervals; `None` where it has, or where runs are the units.
+    /// Why one capture per side has no intervals; `None` if it has intervals, or if runs are the units.
     pub no_intervals: Option<NoIntervals>,
     pub names: Vec<NameChange>,
-    /// `None`: no methods, or only one.
+    /// `None` if there are no methods, or only one.
     pub methods: Option<MixOfMethods>,
-    /// Quantile by quantile, those that all runs can tell.
+    /// The change of each quantile that all runs have enough requests for.
     pub shift: Vec<ShiftPoint>,
 }
 
-/// A capture whose requests are too few for intervals, given how long neighbours are alike.
+/// A capture with too few requests for intervals, because neighbouring requests are alike over too long a time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct NoIntervals {
     pub a_requests: u64,
     pub b_requests: u64,
-    /// Requests in a row that count as one observation, of both sides the more.
+    /// Number of successive requests that count as one observation; the larger of both sides.
     pub block_requests: u64,
-    /// Blocks that an interval needs.
+    /// Number of blocks that an interval needs.
     pub blocks_needed: u64,
 }
 
-/// One statistic: its parts' `a_ns`, `b_ns` and `change_ns` sum to those of `total`.
+/// One statistic. The `a_ns`, `b_ns` and `change_ns` of its parts sum to those of `total`.
 #[derive(Clone, Debug, Serialize)]
 pub struct StatisticComparison {
     pub statistic: Statistic,
     pub total: Change,
-    /// Largest change first.
+    /// The largest change first.
     pub parts: Vec<PartChange>,
 }
 
@@ -128,38 +127,38 @@ impl StatisticComparison {
     }
 }
 
-/// From A to B. Averages over the runs of a side, rounded so that they add up.
+/// The change from A to B. Values are averages over the runs of a side, rounded so that they add up.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Change {
     pub a_ns: i64,
     pub b_ns: i64,
     pub change_ns: i64,
-    /// Of A's total of this statistic.
+    /// The change as a fraction of A's total of this statistic.
     pub change_of_total: Option<f64>,
-    /// 95 %, for this quantity by itself.
+    /// 95 % interval, for this quantity by itself.
     pub interval_ns: Option<(f64, f64)>,
-    /// Family-wise: over all quantities of the comparison.
+    /// Family-wise probability, over all quantities of the comparison.
     pub p: Option<f64>,
-    /// `p` is at most the level and the change large enough to matter.
+    /// Whether `p` is at most the level and the change is large enough to matter.
     pub shown: bool,
-    /// What would have been shown in 8 of 10 such comparisons.
+    /// The change that would have been shown in 8 of 10 such comparisons.
     pub detectable_ns: Option<f64>,
 }
 
-/// One category at one side.
+/// The change of one category at one side.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartChange {
     pub category: Category,
     pub side: Side,
     #[serde(flatten)]
     pub change: Change,
-    /// Of the total's change; `None` where that is 0.
+    /// Share of the total's change; `None` if the total did not change.
     pub share_of_change: Option<f64>,
-    /// Not all of it is measured.
+    /// Whether part of it is not measured.
     pub modelled: bool,
 }
 
-/// Who or what is named in waits, per request on average.
+/// The time of a name in waits, per request on average.
 #[derive(Clone, Debug, Serialize)]
 pub struct NameChange {
     pub category: Category,
@@ -171,26 +170,26 @@ pub struct NameChange {
     pub change_ns: f64,
 }
 
-/// The change of the mean split into another mix of methods and changes within them; all of it sums to
-/// the change of the mean.
+/// The change of the mean, split into a different mix of methods and changes within the methods. The parts sum to the
+/// change of the mean.
 #[derive(Clone, Debug, Serialize)]
 pub struct MixOfMethods {
     pub mix_ns: i64,
     pub within_ns: i64,
-    /// Largest contribution first.
+    /// The largest contribution first.
     pub methods: Vec<MethodChange>,
 }
 
-/// One method.
+/// The contribution of one method.
 #[derive(Clone, Debug, Serialize)]
 pub struct MethodChange {
-    /// `None`: not known.
+    /// `None` if the method is not known.
     pub method: Option<String>,
-    /// So many more methods are in this line; 0 for a line of one.
+    /// Number of further methods in this line; 0 for a single method.
     pub others: usize,
     pub a_share: f64,
     pub b_share: f64,
-    /// `None`: it has no such requests.
+    /// `None` if the side has no requests of this method.
     pub a_mean_ns: Option<f64>,
     pub b_mean_ns: Option<f64>,
     pub mix_ns: i64,

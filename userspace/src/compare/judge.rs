@@ -1,21 +1,21 @@
-//! Whether differences are beyond chance and large enough to matter.
+//! Decides whether differences are beyond chance and large enough to matter.
 
 use super::{Part, Statistic};
 use crate::stats::sign_flips::{sign_flips, Tested};
 
-/// A change is called one at this family-wise probability or below.
+/// A change counts as one up to this family-wise probability.
 pub const LEVEL: f64 = 0.01;
-/// Changes below this part of the mean latency are never called changes: the least that tools of this
-/// kind can promise between builds of one program (`experiments/compare` measures it).
+/// Changes below this fraction of the mean latency are never called changes. It is the smallest change that tools of
+/// this kind can promise between builds of one program (`experiments/compare` measures it).
 pub const LEAST_OF_MEAN: f64 = 0.01;
-/// Added to each standard error, as a part of the mean latency: a tenth of the least change that is called
-/// one. What varies less than that cannot become extreme by chance.
+/// Added to each standard error, as a fraction of the mean latency: a tenth of the smallest change that counts.
+/// Quantities that vary less cannot become extreme by chance.
 const FLOOR: f64 = LEAST_OF_MEAN / 10.0;
 /// Standard normal quantile for a power of 80 %.
 const POWER_80: f64 = 0.84;
 
-/// What is tested: a statistic of one kind, in total (`None`) or of one part. `kind`: by its place in
-/// the comparison.
+/// A tested quantity: a statistic of one kind, in total (`None`) or for one part. `kind` is the index in the
+/// comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantity {
     pub kind: usize,
@@ -23,26 +23,26 @@ pub struct Quantity {
     pub part: Option<Part>,
 }
 
-/// The differences of all quantities, one a pair of runs.
+/// The differences of all quantities, one per pair of runs.
 #[derive(Default)]
 pub struct Judge {
     quantities: Vec<Quantity>,
-    /// Unit: of A's mean latency of the kind, so that kinds of any latency are one family.
+    /// In units of A's mean latency of the kind, so that kinds with any latency form one family.
     differences: Vec<Vec<f64>>,
     unit_ns: Vec<f64>,
 }
 
-/// What was found for one quantity; in ns.
+/// The result for one quantity, in ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged {
     pub p: f64,
     pub interval_95_ns: Option<(f64, f64)>,
-    /// A change of this size would have been called one in 8 of 10 such comparisons; `None` with too few
-    /// pairs for any.
+    /// A change of this size would have been detected in 8 of 10 such comparisons; `None` if there are too few pairs to
+    /// detect any.
     pub detectable_ns: Option<f64>,
 }
 
-/// All of them.
+/// The results for all quantities.
 pub struct Judgement {
     quantities: Vec<Quantity>,
     judged: Vec<Judged>,
@@ -50,7 +50,7 @@ pub struct Judgement {
 }
 
 impl Judge {
-    /// `differences_ns`: B - A, one a pair; `mean_ns`: A's mean latency of the kind.
+    /// Adds a quantity. `differences_ns`: B - A, one per pair; `mean_ns`: A's mean latency of the kind.
     pub fn add(&mut self, quantity: Quantity, differences_ns: &[f64], mean_ns: f64) {
         let unit_ns = if mean_ns > 0.0 { mean_ns } else { 1.0 };
         self.quantities.push(quantity);

@@ -1,4 +1,4 @@
-//! The comparison of all kinds of request that two sides have.
+//! Compares all kinds of request that both sides have.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::sides::Sides;
 use crate::model::Kind;
 use crate::stats::sign_flips::smallest_p;
 
-/// Compares the runs of two sides. With pairs, `a[i]` and `b[i]` are one.
+/// Compares the runs of two sides. With pairs, `a[i]` and `b[i]` form a pair.
 ///
 /// # Errors
 /// When a side has no runs, or the two have no kind of request in common.
@@ -76,10 +76,10 @@ pub fn compare(
     })
 }
 
-/// A's kind, and the one of B's that it is compared with.
+/// A's kind, and B's kind that it is compared with.
 type Matched = (Kind, Kind);
 
-/// Kinds that every run has, and the others.
+/// Returns the kinds that every run has, and the other kinds.
 fn matched(a: &[Run], b: &[Run]) -> Result<(Vec<Matched>, Vec<NotCompared>)> {
     let runs_with = |runs: &[Run], kind: Kind| {
         runs.iter().filter(|run| run.kinds.get(&kind).is_some_and(|k| k.complete > 0)).count()
@@ -95,7 +95,7 @@ fn matched(a: &[Run], b: &[Run]) -> Result<(Vec<Matched>, Vec<NotCompared>)> {
             _ => not_compared.push(NotCompared { kind, a_runs: in_a, b_runs: in_b }),
         }
     }
-    // One transport against another: the one kind that either side has besides what both have.
+    // One transport is compared with another if each side has exactly one further kind.
     match (&only_a[..], &only_b[..]) {
         ([of_a], [of_b]) => both.push((*of_a, *of_b)),
         _ => {
@@ -121,7 +121,7 @@ fn matched(a: &[Run], b: &[Run]) -> Result<(Vec<Matched>, Vec<NotCompared>)> {
             named(b)
         );
     }
-    // The life of the whole program says nothing that its requests do not say better.
+    // The life of the whole program shows nothing that its requests do not show better.
     if both.len() > 1 {
         both.retain(|(kind, _)| *kind != Kind::Process);
     }

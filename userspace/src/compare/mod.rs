@@ -1,9 +1,8 @@
-//! Two sides compared: what changed, by how much, in which category, and whether that is beyond chance.
+//! Compares two sides: what changed, by how much, in which category, and whether the change is beyond chance.
 //!
-//! [`run`] sums up one capture: for each kind of request the mean and quantiles of its latency, each
-//! split into categories that add up to it. [`kinds`] and [`sides`] put the runs of two sides against each other;
-//! the statistics are those of [`crate::stats`]. [`text`] writes the result for people; JSON is the
-//! [`Comparison`] itself.
+//! [`run`] sums up one capture: for each kind of request, the mean and quantiles of its latency, each split into
+//! categories that add up to it. [`kinds`] and [`sides`] compare the runs of two sides with the statistics of
+//! [`crate::stats`]. [`text`] writes the result for people. JSON is the [`Comparison`] itself.
 
 mod comparison;
 mod judge;
@@ -28,7 +27,7 @@ use serde::{Serialize, Serializer};
 
 use crate::model::{Category, Side};
 
-/// What is compared of a kind's latencies.
+/// A statistic of a kind's latencies that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Statistic {
     Mean,
@@ -51,7 +50,7 @@ impl Statistic {
         }
     }
 
-    /// As in a sentence.
+    /// The name as used in a sentence.
     pub fn in_words(self) -> &'static str {
         match self {
             Statistic::P50 => "median",
@@ -69,7 +68,7 @@ impl Statistic {
         }
     }
 
-    /// Whether so many requests can tell it: at least three beyond a quantile.
+    /// Whether this many requests are enough: at least three beyond a quantile.
     fn is_told_by(self, requests: usize) -> bool {
         match self.quantile() {
             None => requests > 0,

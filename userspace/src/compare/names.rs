@@ -1,4 +1,4 @@
-//! Who and what is named in waits: the thread that had the CPU or the lock, the device's phase.
+//! Names in waits: the thread that had the CPU or the lock, the device's phase.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,17 @@ use serde::Serialize;
 use super::Part;
 use crate::model::Segment;
 
-/// Different names kept of a capture; times of others are left out of the comparison of names.
+/// Maximum number of different names kept per capture. Times of further names are left out of the
+/// comparison of names.
 const MOST: usize = 10_000;
 
-/// What a name says of a wait.
+/// The meaning of a name in a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Says {
-    /// Who had the CPU, the lock, or the answer.
+    /// The thread that had the CPU, the lock, or the answer.
     By,
-    /// What was done meanwhile.
+    /// What was done in the meantime.
     Cause,
 }
 
@@ -29,7 +30,7 @@ pub struct Name {
     pub name: String,
 }
 
-/// Times by name.
+/// Times by name, and the number of names.
 #[derive(Default)]
 pub struct Names(FxHashMap<(Part, Says), FxHashMap<String, u128>>, usize);
 
@@ -41,7 +42,7 @@ impl Names {
             let Some(name) = name else { continue };
             let of_part = self.0.entry((part, says)).or_default();
             let ns = u128::from(segment.duration_ns);
-            // Looked up before it is owned: most segments repeat a name.
+            // Looks the name up before it copies it: most segments repeat a name.
             match of_part.get_mut(name) {
                 Some(sum) => *sum += ns,
                 None if self.1 < MOST => {
@@ -53,7 +54,7 @@ impl Names {
         }
     }
 
-    /// ns of an average one of `requests`.
+    /// Returns the time per name, in ns per request.
     pub fn finish(self, requests: f64) -> BTreeMap<Name, f64> {
         let all = self.0.into_iter().flat_map(|((part, says), names)| {
             names.into_iter().map(move |(name, ns)| (Name { part, says, name }, ns))

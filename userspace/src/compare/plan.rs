@@ -1,4 +1,4 @@
-//! `ab.json`: which commands were run in which order, and which pairs are whole.
+//! `ab.json`: which commands were run in which order, and which pairs are complete.
 
 use std::io::Write;
 
@@ -10,12 +10,12 @@ use crate::invoking_user::OutputDir;
 
 /// Name of the file in the directory of an `ab`.
 pub const PLAN: &str = "ab.json";
-/// Name of the comparison beside it.
+/// Name of the file with the comparison, in the same directory.
 pub const COMPARISON: &str = "comparison.json";
 /// Version of the file's layout.
 const FORMAT_VERSION: u32 = 1;
 
-/// What was run.
+/// The runs of an `ab`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub format_version: u32,
@@ -23,21 +23,21 @@ pub struct Plan {
     /// The commands, word by word.
     pub a: Vec<String>,
     pub b: Vec<String>,
-    /// From which the order was drawn.
+    /// The seed from which the order was drawn.
     pub seed: u64,
     pub pairs: Vec<Pair>,
 }
 
-/// Two runs, one after the other.
+/// Two successive runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
-    /// From 1.
+    /// Number of the pair, from 1.
     pub pair: u32,
     pub a_first: bool,
-    /// Directories of the captures, beside the file.
+    /// Directories of the captures, beside this file.
     pub a: String,
     pub b: String,
-    /// Why it is not compared.
+    /// Why the pair is not compared; `None` if it is.
     pub left_out: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl Plan {
         }
     }
 
-    /// Writes it, in place of a former one.
+    /// Writes the plan in place of a previous one.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -84,10 +84,10 @@ pub fn write_json(dir: &OutputDir, name: &str, value: &impl Serialize) -> Result
     dir.replace_file(name, &tmp)
 }
 
-/// The plan in a directory; `None`: it is not one of an `ab`.
+/// Reads the plan in a directory; `None` if it is not the directory of an `ab`.
 ///
 /// # Errors
-/// It is damaged, or of another version.
+/// The plan is damaged, or of another version.
 pub fn read(dir: &OutputDir) -> Result<Option<Plan>> {
     let shown = dir.path().join(PLAN);
     if std::fs::symlink_metadata(&shown).is_err() {
@@ -117,7 +117,7 @@ pub fn read(dir: &OutputDir) -> Result<Option<Plan>> {
     Ok(Some(plan))
 }
 
-/// Which pairs are not compared, and why; `None`: all are.
+/// Says which pairs are not compared, and why; `None` if all are.
 pub fn left_out(pairs: &[Pair]) -> Option<String> {
     let reasons: Vec<_> = pairs
         .iter()
@@ -126,7 +126,7 @@ pub fn left_out(pairs: &[Pair]) -> Option<String> {
     (!reasons.is_empty()).then(|| format!("left out of the comparison: {}", reasons.join("; ")))
 }
 
-/// On what a comparison of so many whole pairs rests.
+/// The basis of a comparison of this many complete pairs.
 pub fn basis(pairs: usize) -> Basis {
     match pairs {
         0 | 1 => Basis::OneCaptureEach,

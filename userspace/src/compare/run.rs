@@ -1,4 +1,4 @@
-//! One capture summed up: latencies of each kind of request, split into parts that add up to them.
+//! Sums up one capture: the latencies of each kind of request, split into parts that add up to them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::model::{Kind, Request, Segment};
 use crate::output::RequestRow;
 use crate::stats::quantile::{harrell_davis, RankWeights};
 
-/// What comparing needs of a capture.
+/// The data of a capture that a comparison needs.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub name: String,
@@ -21,20 +21,20 @@ pub struct Run {
     pub kinds: BTreeMap<Kind, RunKind>,
 }
 
-/// The requests of one kind in one capture. Figures are of the complete ones.
+/// The requests of one kind in one capture. Figures cover the complete requests.
 #[derive(Clone, Debug, Default)]
 pub struct RunKind {
-    /// Complete requests.
+    /// Number of complete requests.
     pub complete: u64,
     pub incomplete: u64,
-    /// By [`Statistic`]: the parts, in ns; their sum is the statistic. `None`: too few requests.
+    /// By [`Statistic`]: the parts in ns, whose sum is the statistic. `None` if there are too few requests.
     pub figures: [Option<BTreeMap<Part, f64>>; 4],
-    /// The shift function's, as [`super::shift::GRID`].
+    /// Quantiles for the shift function, as in [`super::shift::GRID`].
     pub quantiles_ns: Vec<f64>,
-    /// Who is named in waits: ns of an average request.
+    /// Times of names in waits, in ns per request.
     pub names: BTreeMap<Name, f64>,
     pub methods: BTreeMap<Option<String>, Method>,
-    /// How much of a part is not measured, over all requests: `[ns, of them modelled or sampled]`.
+    /// By part, over all requests: the total ns, and how much of it is modelled or sampled.
     pub evidence: BTreeMap<Part, [u128; 2]>,
     /// For intervals within this capture.
     pub series: Option<Series>,
@@ -48,12 +48,12 @@ pub struct Method {
 }
 
 impl Run {
-    /// Sums up a capture of which the requests that `wanted` takes are looked at. `with_series`: to get
-    /// intervals from this capture alone.
+    /// Sums up the requests of a capture that `wanted` accepts. `with_series`: also collects what intervals from this
+    /// capture alone need.
     ///
     /// # Errors
-    /// Passes on what `rows` and `segments` fail with; when the segments of a complete request do not
-    /// add up to its latency, or two requests have one id.
+    /// Passes on errors of `rows` and `segments`. Fails if the segments of a complete request do not add up to its
+    /// latency, or if two requests have the same id.
     pub fn of(
         name: String,
         manifest: Manifest,
@@ -112,8 +112,8 @@ impl Run {
         Ok(Run { name, manifest, kinds })
     }
 
-    /// The probe's own cost on a request, on average over the requests of that kind: of the whole
-    /// capture where it has no other kind (besides the whole process), else not known.
+    /// The probe's own cost per request, on average over the requests of this kind. It is known only if the capture has
+    /// no other kind (besides the whole process).
     pub fn probe_cost_ns(&self, kind: Kind) -> Option<f64> {
         let mut inner = self.kinds.iter().filter(|(of, _)| **of != Kind::Process);
         match (inner.next(), inner.next()) {
@@ -132,9 +132,9 @@ struct Collected {
     run: RunKind,
     start_ns: Vec<u64>,
     latencies_ns: Vec<u64>,
-    /// Of each request, among the latencies in ascending order.
+    /// Rank of each request among the latencies in ascending order.
     ranks: Vec<u32>,
-    /// By [`Statistic`]; `None` for the mean.
+    /// Weights by [`Statistic`]; `None` for the mean.
     weights: [Option<RankWeights>; 4],
     names: Names,
 }
@@ -149,7 +149,7 @@ impl Collected {
         method.latency_ns += u128::from(request.latency_ns);
     }
 
-    /// All latencies are there: which weight each request has in each statistic.
+    /// Computes the weight of each request in each statistic. All latencies must have been taken in.
     fn rank(&mut self, with_series: bool) {
         let count = self.latencies_ns.len();
         let mut order: Vec<u32> = (0..count as u32).collect();
@@ -187,8 +187,8 @@ impl Collected {
     }
 }
 
-/// Sums of the request whose segments are being read. It has few different parts, so a search through
-/// a vector beats a map.
+/// Sums of the request whose segments are being read. A request has few different parts, so searching a vector is
+/// faster than a map.
 #[derive(Default)]
 struct OneRequest {
     parts: Vec<(Part, u128)>,

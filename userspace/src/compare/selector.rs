@@ -1,4 +1,4 @@
-//! Which requests of which captures are one side of a comparison.
+//! Selects the captures and requests that form one side of a comparison.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use crate::capture::manifest::Manifest;
 use crate::report::{parse_ns, RequestFilter};
 use crate::request_filter::parse_kind;
 
-/// One condition, as `method=GET /a` or `label.disk=ext4`.
+/// One condition, such as `method=GET /a` or `label.disk=ext4`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     text: String,
@@ -51,7 +51,8 @@ impl FromStr for Condition {
     }
 }
 
-/// The conditions of a side: all must hold; of several for one thing any is enough.
+/// The conditions of a side. All must hold; of several conditions on the same property, any is
+/// enough (of `from`, `to`, `min` and `max`, the last one counts).
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     labels: Vec<(String, String)>,
@@ -60,7 +61,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// `filter`: what holds for either side.
+    /// `filter` holds for both sides.
     pub fn new(conditions: &[Condition], filter: &RequestFilter) -> Selector {
         let mut selector = Selector { filter: filter.clone(), ..Selector::default() };
         let texts: Vec<_> = conditions.iter().map(|condition| condition.text.as_str()).collect();
@@ -97,7 +98,7 @@ impl Selector {
         self.labels.iter().all(|(key, _)| same_key(key))
     }
 
-    /// As it was given.
+    /// The conditions as given.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -1,20 +1,20 @@
-//! The requests of one capture in order of time, for intervals that speak of this capture only.
+//! The requests of one capture in time order, for intervals that hold for this capture only.
 
 use std::collections::BTreeMap;
 
 use super::{Part, Statistic};
 use crate::stats::bootstrap::{block_length, blocks, resampled_means, resampled_quantiles};
 
-/// Resamples of an interval.
+/// Number of resamples for an interval.
 const RESAMPLES: usize = 1_000;
 
-/// Latencies in order of time, and sums over blocks of neighbours.
+/// Latencies in time order, and sums over blocks of neighbouring requests.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// By place in time, the rank of the latency.
+    /// Ranks of the latencies, in time order.
     ranks: Vec<u32>,
     sorted_ns: Vec<u64>,
-    /// By place in the file, the block.
+    /// Block of each request, in the order of the file.
     block_of: Vec<u32>,
     bounds: Vec<usize>,
     /// Sums of each part, by block.
@@ -25,14 +25,14 @@ pub struct Series {
 /// Resampled figures of one side.
 pub struct Resampled {
     pub means: BTreeMap<Part, Vec<f64>>,
-    /// By [`Statistic`].
+    /// Totals by [`Statistic`].
     pub totals: [Option<Vec<f64>>; 4],
-    /// As [`super::shift::GRID`].
+    /// As in [`super::shift::GRID`].
     pub quantiles: Vec<Vec<f64>>,
 }
 
 impl Series {
-    /// `start_ns` and `ranks` in the order of the file; `sorted_ns`: the latencies, ascending.
+    /// `start_ns` and `ranks` are in the order of the file; `sorted_ns` holds the latencies in ascending order.
     pub fn new(start_ns: &[u64], ranks: &[u32], sorted_ns: Vec<u64>) -> Series {
         let mut order: Vec<u32> = (0..start_ns.len() as u32).collect();
         order.sort_by_key(|i| start_ns[*i as usize]);
@@ -58,7 +58,7 @@ impl Series {
         self.ranks.len() as u64
     }
 
-    /// Takes the parts of the request at that place of the file.
+    /// Adds the parts of the request at this position in the file.
     pub fn add(&mut self, at: usize, parts: &[(Part, u128)]) {
         let blocks = self.bounds.len() - 1;
         for (part, ns) in parts {
@@ -67,8 +67,8 @@ impl Series {
         }
     }
 
-    /// `None` where the capture is too short for intervals. Series that are compared with each other need
-    /// different seeds.
+    /// Resamples the series; `None` if the capture is too short for intervals. Series that are compared with each other
+    /// need different seeds.
     pub fn resampled(&self, seed: u64) -> Option<Resampled> {
         let counts: Vec<usize> = self.bounds.windows(2).map(|b| b[1] - b[0]).collect();
         let mut sums: Vec<Vec<f64>> = self.sums_ns.values().cloned().collect();

@@ -6,27 +6,29 @@ use crate::stats::bootstrap::interval_of_difference;
 use crate::stats::quantile::harrell_davis;
 use crate::stats::sign_flips::interval_95;
 
-/// Per cent of requests below each quantile.
+/// Percentage of requests below each quantile.
 pub const GRID: [u32; 20] =
     [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80, 85, 90, 95, 99];
 
-/// One quantile, from A to B. Averages over the runs of a side, of quantiles by Harrell and Davis.
+/// One quantile, from A to B. The values are averages over the runs of a side, of quantiles by
+/// Harrell and Davis.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ShiftPoint {
     pub percent: u32,
     pub a_ns: f64,
     pub b_ns: f64,
     pub change_ns: f64,
-    /// 95 %, for this quantile by itself.
+    /// 95 % interval, for this quantile by itself.
     pub interval_ns: Option<(f64, f64)>,
 }
 
-/// As [`GRID`], 0 to 1.
+/// The quantiles of [`GRID`], from 0 to 1.
 pub fn quantiles() -> Vec<f64> {
     GRID.iter().map(|percent| f64::from(*percent) / 100.0).collect()
 }
 
-/// Quantiles of one run, as [`GRID`], as far as its requests can tell them: at least three beyond.
+/// Returns the quantiles of one run in the order of [`GRID`], as far as it has enough requests: at
+/// least three beyond the quantile.
 pub fn of_run(sorted_ns: &[u64]) -> Vec<f64> {
     let count = sorted_ns.len();
     let told = |p: &f64| count as f64 * (1.0 - p) >= 3.0 - 1e-9;
@@ -34,10 +36,11 @@ pub fn of_run(sorted_ns: &[u64]) -> Vec<f64> {
     quantiles.map(|p| harrell_davis(count, p).averaged_over_ties(sorted_ns).of(sorted_ns)).collect()
 }
 
-/// Of one capture, by quantile: its resamples.
+/// Resamples of one capture, by quantile.
 type Resamples<'r> = &'r [Vec<f64>];
 
-/// The quantiles that all runs can tell. `resampled`: of one capture a side, by quantile.
+/// Compares the quantiles that all runs have enough requests for. `resampled`: for one capture per
+/// side, the resamples by quantile.
 pub fn shift(
     a: &[&[f64]],
     b: &[&[f64]],

@@ -1,4 +1,4 @@
-//! One kind of request, in the runs of both sides.
+//! Compares one kind of request in the runs of both sides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,14 @@ use crate::stats::apportion::{apportion, rounded};
 use crate::stats::bootstrap::{interval_of_difference, FEWEST_BLOCKS};
 use crate::stats::mix::{contribution, Group};
 
-/// Names listed whose part in the waits changed most.
+/// Maximum number of listed names, those whose time in waits changed most.
 const MOST_NAMES: usize = 8;
-/// Names whose change is below this part of the mean latency are not listed.
+/// Names with a change below this fraction of the mean latency are not listed.
 const LEAST_NAMED: f64 = 0.005;
-/// Methods listed; the others are summed up in one.
+/// Maximum number of listed methods; the others are combined in one line.
 const MOST_METHODS: usize = 20;
 
-/// The runs of both sides, one kind of request.
+/// The runs of both sides, for one kind of request.
 pub struct Sides<'r> {
     a_kind: Kind,
     b_kind: Kind,
@@ -52,7 +52,7 @@ fn average(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-/// One run whose calibration was disturbed does not count.
+/// Takes the median, so that one run with a disturbed calibration has no influence.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -85,7 +85,7 @@ impl<'r> Sides<'r> {
         }
     }
 
-    /// Adds the differences of all quantities; with pairs only.
+    /// Adds the differences of all quantities to `judge`. Only for pairs.
     pub fn add_to(&self, judge: &mut Judge, place: usize) {
         let mean_ns = self.mean_ns();
         for statistic in self.statistics() {
@@ -100,7 +100,7 @@ impl<'r> Sides<'r> {
         }
     }
 
-    /// Those that every run can tell.
+    /// The statistics that every run has enough requests for.
     fn statistics(&self) -> impl Iterator<Item = Statistic> + '_ {
         Statistic::ALL.into_iter().filter(|statistic| {
             self.a.iter().chain(&self.b).all(|run| of_statistic(run, *statistic).is_some())
@@ -117,7 +117,7 @@ impl<'r> Sides<'r> {
         (LEAST_OF_MEAN * self.mean_ns()).max(probe_ns)
     }
 
-    /// `place`: of the kind, among those that are judged together.
+    /// Compares the sides. `place`: index of the kind among the kinds that are judged together.
     pub fn compare(
         &self,
         place: usize,
@@ -275,7 +275,8 @@ impl<'r> Sides<'r> {
         if all.len() < 2 {
             return None;
         }
-        // Shares and means such that `sum of share x mean` is the average of the runs' means.
+        // Shares and means are chosen such that `sum of share x mean` is the average of the runs'
+        // means.
         let of = |runs: &[&RunKind], method: &Option<String>| {
             let mut group = Group::default();
             for run in runs {

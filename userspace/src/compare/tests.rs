@@ -1,4 +1,4 @@
-//! Made-up runs, compared.
+//! Compares made-up runs.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn segment(start_ns: u64, duration_ns: u64, category: Category, by: Option<&str>
     }
 }
 
-/// A run of requests that are each `user` and `journal` ns long.
+/// Makes a run; each request takes the given `user` and `journal` times in ns.
 fn run_of(kind: Kind, requests: &[(u64, u64)], method: fn(usize) -> Option<&'static str>) -> Run {
     let mut rows = Vec::new();
     let mut segments = Vec::new();
@@ -59,7 +59,7 @@ fn unnamed(_: usize) -> Option<&'static str> {
     None
 }
 
-/// Runs with noise of their own; `extra_ns`: more in the journal.
+/// Makes runs with their own noise. `extra_ns`: additional time in the journal.
 fn runs(count: usize, requests: usize, extra_ns: u64, seed: u64) -> Vec<Run> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..count)
@@ -152,7 +152,7 @@ fn one_capture_a_side_gives_no_verdict() {
 
 #[test]
 fn a_capture_too_short_for_intervals_says_so() {
-    // Each request is like its neighbours, over the whole capture.
+    // Each request resembles its neighbours, over the whole capture.
     let climbing = |from: u64| {
         let requests: Vec<_> = (0..300).map(|i| (from + i, 0)).collect();
         [run_of(Kind::Pipe, &requests, unnamed)]
@@ -235,7 +235,7 @@ fn requests_that_do_not_add_up_are_refused() {
     assert!(of(vec![Ok((7, segment(0, 100, Category::User, None)))]).is_ok());
 }
 
-/// The parts of a quantile are those of the requests around it: Harrell-Davis on the sorted latencies.
+/// The parts of a quantile are those of the requests around it, by Harrell-Davis on the sorted latencies.
 #[test]
 fn quantiles_are_made_of_the_requests_around_them() {
     let requests: Vec<_> =

@@ -1,4 +1,4 @@
-//! A comparison for people: the answer first, then what it rests on, then the tables.
+//! Writes a comparison for people: first the answer, then its basis, then the tables.
 
 use std::io::Write;
 
@@ -17,16 +17,16 @@ use crate::report::text::{alarm, bold, escape, indented, marks, table, tinted};
 use crate::report::units::{count, format_exact};
 use crate::report::{format_ns, Style};
 
-/// Parts named in the answer.
+/// Maximum number of parts named in the answer.
 const ANSWER_PARTS: usize = 3;
-/// Parts whose change is below this share of the total are summed up in one line.
+/// Parts with a change below this share of the total are combined in one line.
 const LEAST_LISTED: f64 = 0.005;
-/// Rows of a table of parts, at most.
+/// Maximum number of rows of a table of parts.
 const MOST_PARTS: usize = 12;
-/// Cells for a name.
+/// Number of cells for a name.
 const NAME_CELLS: usize = 40;
 
-/// Writes the comparison; `all`: every statistic's parts, and those that hardly changed.
+/// Writes the comparison. `all`: also the parts of every statistic, and parts that hardly changed.
 ///
 /// # Errors
 /// When `out` cannot be written.
@@ -64,7 +64,7 @@ pub fn write(out: &mut dyn Write, comparison: &Comparison, all: bool, style: Sty
     footnotes(out, comparison, style)
 }
 
-/// The answer for each kind; then on what they rest, and what the reader must know first.
+/// Returns the answer for each kind, then the basis, then what the reader must know before anything else.
 pub fn in_words(comparison: &Comparison) -> Vec<String> {
     let answers = comparison.kinds.iter().map(|kind| answer(comparison, kind));
     let warnings = comparison.warnings.iter().map(|warning| escape(warning));
@@ -92,6 +92,7 @@ fn basis(comparison: &Comparison) -> String {
     }
 }
 
+/// Returns the answer for a kind, such as
 /// `B's median is 41.0 us lower (-6.1 %, 95 % interval -7.0 to -5.2 %): journal (server) -38.0 us, ...`
 fn answer(comparison: &Comparison, kind: &KindComparison) -> String {
     let title = match kind.kind == kind.b_kind {
@@ -199,7 +200,7 @@ fn section(
     let first = [Statistic::P50, Statistic::Mean, Statistic::P90, Statistic::P99].into_iter();
     let mut wanted: Vec<_> =
         first.filter_map(|s| kind.statistics.iter().find(|of| of.statistic == s)).collect();
-    // Where nothing is shown to differ, the parts of the difference are noise.
+    // If no difference is shown, the parts of the difference are noise.
     let tells = all || kind.verdict != Verdict::NoDifferenceShown;
     if !tells {
         wanted.clear();
@@ -399,7 +400,7 @@ fn footnotes(out: &mut dyn Write, comparison: &Comparison, style: Style) -> Resu
     notes.iter().try_for_each(|note| Ok(write!(out, "{}", wrap(note, "  ", style))?))
 }
 
-/// `+5.10 us`, `-38.0 us`, `0 ns`.
+/// Formats a time with its sign: `+5.10 us`, `-38.0 us`, `0 ns`.
 fn signed(ns: i64) -> String {
     let sign = match ns.signum() {
         -1 => "-",
@@ -409,7 +410,7 @@ fn signed(ns: i64) -> String {
     format!("{sign}{}", format_ns(ns.unsigned_abs()))
 }
 
-/// A time that is not negative but for rounding.
+/// Formats a time that can be negative only through rounding.
 fn signless(ns: i64) -> String {
     match ns {
         ns if ns < 0 => signed(ns),

@@ -1,4 +1,4 @@
-//! File-system credentials of one thread: taken on for a while, and given back.
+//! File-system credentials of one thread: switched for a while, then restored.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail, Result};
 
 use super::{reason, Owner};
 
-/// Credentials of this thread to go back to.
+/// The thread's previous credentials, restored when dropped.
 pub(super) struct Switched {
     uid: libc::uid_t,
     gid: libc::gid_t,
@@ -14,7 +14,7 @@ pub(super) struct Switched {
 }
 
 impl Switched {
-    /// `None` when there is nothing to switch.
+    /// Switches to the credentials of `owner`; `None` if there is nothing to switch.
     pub(super) fn to(owner: &Owner) -> Result<Option<Switched>> {
         let (uid, gid) = (fsuid(), fsgid());
         if (uid, gid) == (owner.uid, owner.gid) {
@@ -23,7 +23,8 @@ impl Switched {
         let previous_groups = groups()?;
         set_groups(&owner.groups)
             .map_err(|error| anyhow!("cannot set the groups: {}", reason(&error)))?;
-        // From here on there is something to restore, and `before` does, whatever fails.
+        // From here on there is something to restore. Dropping `before` restores it, whatever
+        // fails.
         let before = Some(Switched { uid, gid, groups: previous_groups });
         set_fsgid(owner.gid);
         set_fsuid(owner.uid);
@@ -43,14 +44,16 @@ impl Drop for Switched {
         set_fsgid(self.gid);
         let groups_restored = set_groups(&self.groups).is_ok();
         if !groups_restored || (fsuid(), fsgid()) != (self.uid, self.gid) {
-            // Cannot happen, as we could switch before; to go on as somebody else would be worse.
+            // This cannot happen, because switching worked before. Continuing as another user would
+            // be worse.
             eprintln!("rpcprobe: cannot go back to uid {} gid {}", self.uid, self.gid);
             std::process::abort();
         }
     }
 }
 
-// The wrappers of the C library change all threads, these system calls only the calling one.
+// The wrappers of the C library change all threads. These system calls change only the calling
+// thread.
 
 fn set_fsuid(uid: libc::uid_t) -> libc::uid_t {
     // SAFETY: takes no pointers; returns the previous id, also when it changes nothing.
@@ -63,7 +66,7 @@ fn set_fsgid(gid: libc::gid_t) -> libc::gid_t {
 }
 
 fn fsuid() -> libc::uid_t {
-    set_fsuid(libc::uid_t::MAX) // not an id, so this only asks
+    set_fsuid(libc::uid_t::MAX) // not a valid id, so this only queries
 }
 
 fn fsgid() -> libc::gid_t {
@@ -81,7 +84,7 @@ pub(super) fn set_groups(groups: &[libc::gid_t]) -> io::Result<()> {
 }
 
 fn groups() -> io::Result<Vec<libc::gid_t>> {
-    // SAFETY: a size of 0 asks for the number only, nothing is written.
+    // SAFETY: a size of 0 only queries the number; nothing is written.
     let count = unsafe { libc::getgroups(0, std::ptr::null_mut()) };
     let mut groups = vec![0; usize::try_from(count).map_err(|_| io::Error::last_os_error())?];
     // SAFETY: there is room for `count` groups.
@@ -90,7 +93,7 @@ fn groups() -> io::Result<Vec<libc::gid_t>> {
     Ok(groups)
 }
 
-/// Whether this thread may read or write files whatever their permissions say.
+/// Whether this thread may read or write files regardless of their permissions.
 fn overrides_permissions() -> io::Result<bool> {
     const VERSION_3: u32 = 0x2008_0522;
     const DAC_OVERRIDE_AND_READ_SEARCH: u32 = 1 << 1 | 1 << 2;

@@ -1,15 +1,15 @@
-//! The environment in which sudo was called. sudo passes little of it on: not which browser or which
-//! screen is the user's.
+//! The environment in which sudo was called. sudo passes on little of it, and not the variables that name the user's
+//! browser and screen.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-/// Generations between sudo and us: a shell or two, and what sudo itself forks.
+/// Maximum number of processes between sudo and this process: a shell or two, and what sudo itself forks.
 const MOST_ANCESTORS: usize = 8;
 
-/// The variables that the nearest sudo among our ancestors was started with; `None`: there is none, or its
-/// variables cannot be read. Only for what runs as that user: the values are the user's own.
+/// Returns the variables with which the nearest sudo among our ancestors was started; `None` if there is no sudo, or if
+/// its variables cannot be read. Only for processes that run as that user, because the user chose the values.
 pub fn of_caller() -> Option<Vec<(OsString, OsString)>> {
     let mut pid = std::os::unix::process::parent_id();
     for _ in 0..MOST_ANCESTORS {
@@ -23,7 +23,7 @@ pub fn of_caller() -> Option<Vec<(OsString, OsString)>> {
     None
 }
 
-/// `NAME=value`, each with a NUL byte at its end.
+/// Parses `NAME=value` texts, each ended by a NUL byte.
 fn variables(environ: &[u8]) -> Vec<(OsString, OsString)> {
     let variable = |text: &[u8]| {
         let at = text.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;

@@ -1,4 +1,4 @@
-//! A single file, whole or not at all.
+//! Writes a single file completely or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -10,11 +10,13 @@ use anyhow::{anyhow, bail, Context, Result};
 
 use super::{reason, OutputDir, Owner};
 
-/// Writes a file as the user who invoked us, in one step: what was there before stays until the new one is whole. What
-/// `write` returns, and how many bytes the file has. It is for its owner only, unless what it tells of is `shared`.
+/// Writes a file as the user who invoked us, in one step: a previous file stays until the new one is complete. Returns
+/// the result of `write` and the size of the file in bytes. Only its owner can read the file, unless its contents are
+/// `shared`.
 ///
 /// # Errors
-/// The user may not; it is a symbolic link or no regular file; `write` fails. Nothing is left half written.
+/// The user may not write it; it is a symbolic link or not a regular file; `write` fails. No partly written file is
+/// left.
 pub fn in_place<T>(
     file: &Path,
     shared: bool,
@@ -30,7 +32,7 @@ pub fn in_place<T>(
     let parent = owner
         .run(|| fs::canonicalize(parent))?
         .map_err(|error| anyhow!("cannot write {shown}: {}", reason(&error)))?;
-    // To put a file in place of a device, or of what a link leads to, is never what is meant.
+    // Replacing a device, or the file that a link points to, is never intended.
     match owner.run(|| fs::symlink_metadata(parent.join(&name)))? {
         Ok(found) if found.is_symlink() => bail!("{shown} is a symbolic link"),
         Ok(found) if !found.is_file() => bail!("{shown} exists and is no regular file"),
@@ -52,7 +54,7 @@ pub fn in_place<T>(
     };
     let result = written();
     if result.is_err() {
-        // Most often it is not there.
+        // Usually the file does not exist.
         let _ = dir.remove_file(&tmp);
     }
     result.with_context(|| format!("cannot write {shown}"))

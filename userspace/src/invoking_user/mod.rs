@@ -1,9 +1,9 @@
-//! Writing files as the user who invoked the program.
+//! Writes files as the user who invoked the program.
 //!
 //! Tracing needs root, so the program is usually started with `sudo`, but a capture belongs to the
-//! user. Files are therefore created with the file-system credentials of that user: the kernel then
-//! refuses whatever the user could not have done, however the directories around are rigged, and
-//! the result belongs to the user without a `chown`.
+//! user. Files are therefore created with the file-system credentials of that user. The kernel then
+//! refuses whatever the user could not have done, however the directories around are rigged. The
+//! result belongs to the user without a `chown`.
 
 mod credentials;
 pub mod environment;
@@ -23,7 +23,7 @@ pub use user::User;
 
 use credentials::Switched;
 
-/// What the system says about an error, without Rust's " (os error N)".
+/// The system's description of an error, without Rust's " (os error N)".
 pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     match error.raw_os_error() {
@@ -32,7 +32,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
     }
 }
 
-/// The user to whom what we write belongs.
+/// The user who owns what we write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub uid: libc::uid_t,
@@ -41,7 +41,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Who invoked the program: under `sudo` the user who called `sudo`, else the real user.
+    /// The user who invoked the program: under `sudo` the user who called `sudo`, else the real
+    /// user.
     pub fn invoking() -> Owner {
         // SAFETY: these only return ids of the process.
         let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
@@ -50,7 +51,7 @@ impl Owner {
         invoking_of(uid, gid, number("SUDO_UID"), number("SUDO_GID"))
     }
 
-    /// The user of these ids, with the groups that the group database has for that user.
+    /// The user with these ids, with the groups that the group database lists for that user.
     pub fn of(uid: libc::uid_t, gid: libc::gid_t) -> Owner {
         let groups = match User::by_uid(uid) {
             Some(user) => User { gid, ..user }.groups(),
@@ -62,23 +63,24 @@ impl Owner {
     /// Runs `work` with the file-system credentials of this user, on this thread only: the kernel
     /// checks every access to files as if that user had asked, and new files belong to that user.
     ///
-    /// The credentials before are restored when `work` returns or panics. Without effect when they
-    /// are already those of this user. `work` should only deal with files.
+    /// The previous credentials are restored when `work` returns or panics. There is no effect if
+    /// they are already those of this user. `work` should only deal with files.
     ///
     /// # Errors
     ///
-    /// The credentials could not be switched; `work` has not run then.
+    /// The credentials could not be switched; then `work` has not run.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         let _restored_on_drop = Switched::to(self)
             .with_context(|| format!("cannot access files as uid {} gid {}", self.uid, self.gid))?;
         Ok(work())
     }
 
-    /// Makes this whole process, which must have one thread, one of this user: there is no way back.
+    /// Makes this whole process, which must have only one thread, a process of this user. This
+    /// cannot be undone.
     ///
     /// # Errors
     ///
-    /// The system does not let us. Whatever was given up by then stays given up.
+    /// The system does not allow it. Privileges that were given up by then stay given up.
     pub fn become_for_good(&self) -> Result<()> {
         // SAFETY: these only return or take ids.
         let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
@@ -98,15 +100,15 @@ impl Owner {
         Ok(())
     }
 
-    /// Like [`Owner::run`] for work that can fail by itself.
+    /// Like [`Owner::run`], for work that can itself fail.
     fn try_run<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.run(work)?
     }
 }
 
 fn invoking_of(uid: u32, gid: u32, sudo_uid: Option<u32>, sudo_gid: Option<u32>) -> Owner {
-    // Only root gets these variables from sudo; anybody else may have made them up. The highest
-    // number is no id but "leave unchanged".
+    // Only for root does sudo set these variables; any other user may have made them up. The
+    // highest number is not an id but means "leave unchanged".
     match (uid, sudo_uid, sudo_gid) {
         (0, Some(uid), Some(gid)) if uid != u32::MAX && gid != u32::MAX => Owner::of(uid, gid),
         _ => Owner::of(uid, gid),

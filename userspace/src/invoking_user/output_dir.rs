@@ -12,8 +12,8 @@ use anyhow::{anyhow, bail, Result};
 
 use super::{reason, Owner};
 
-/// The files of a capture, the one first that makes it whole; each can also exist with `.tmp`
-/// appended while it is being written.
+/// The files of a capture, beginning with the one that makes it complete. Each can also exist with `.tmp` appended
+/// while it is being written.
 pub const CAPTURE_FILES: [&str; 7] = [
     "manifest.json",
     "events.bin",
@@ -24,7 +24,7 @@ pub const CAPTURE_FILES: [&str; 7] = [
     "symbols.parquet",
 ];
 
-/// Who may read a capture. It tells paths, URLs and who ran what.
+/// Who may read a capture. A capture reveals paths, URLs and who ran what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// Its owner only.
@@ -34,7 +34,7 @@ pub enum Sharing {
 }
 
 impl Sharing {
-    /// That of an existing capture, by the mode of its directory.
+    /// The sharing of an existing capture, from the mode of its directory.
     fn of(directory: &fs::Metadata) -> Sharing {
         match directory.mode() & 0o004 {
             0 => Sharing::Private,
@@ -57,28 +57,28 @@ impl Sharing {
     }
 }
 
-/// The directory of a capture, held open: whatever happens to its path later, its files are
-/// created, read and replaced in this directory, as its [`Owner`].
+/// The directory of a capture, held open. Whatever happens to its path later, its files are created, read and replaced
+/// in this directory, as its [`Owner`].
 #[derive(Debug)]
 pub struct OutputDir {
     owner: Owner,
     path: PathBuf,
     dir: File,
     sharing: Sharing,
-    /// We made it, so we may take it away again.
+    /// Whether we created the directory, so that we may remove it.
     made: bool,
 }
 
 impl OutputDir {
-    /// Creates the directory, as `owner`, for a capture that `sharing` may read. Its parent must exist.
+    /// Creates the directory, as `owner`, for a capture that is shared as `sharing` says. Its parent must exist.
     ///
-    /// With `force` the directory may exist if it is empty or a capture, which stays as it is:
-    /// [`OutputDir::remove_former`] makes room when it is sure that there will be another.
+    /// With `force` the directory may exist if it is empty or holds a capture. That capture stays as it is:
+    /// [`OutputDir::remove_former`] removes it when it is certain that there will be another.
     ///
     /// # Errors
     ///
-    /// `path` exists without `force`, is a symbolic link, belongs to another user, holds anything
-    /// but a capture, or the owner may not create it.
+    /// `path` exists without `force`, is a symbolic link, belongs to another user, or contains anything other than a
+    /// capture; or the owner may not create it.
     pub fn create(
         owner: Owner,
         path: impl AsRef<Path>,
@@ -118,7 +118,7 @@ impl OutputDir {
         }
     }
 
-    /// Creates a directory; `None` if there is something of that name.
+    /// Creates a directory; `None` if something with that name exists.
     fn make(owner: &Owner, path: &Path, sharing: Sharing) -> Result<Option<OutputDir>> {
         let dir = owner.try_run(|| {
             match DirBuilder::new().mode(sharing.directory_mode()).create(path) {
@@ -133,8 +133,8 @@ impl OutputDir {
         dir.map(|dir| OutputDir { owner, path, dir, sharing, made: true }.checked()).transpose()
     }
 
-    /// Refuses a directory of another user, and one that holds anything but a capture. Also one that we
-    /// made: in a directory that others may write to, it can have been exchanged before we opened it.
+    /// Refuses a directory of another user, and one that contains anything other than a capture. A directory that we
+    /// created is checked too: in a directory that others may write to, it can have been exchanged before we opened it.
     fn checked(self) -> Result<OutputDir> {
         let shown = self.path.display();
         let found = self
@@ -155,7 +155,7 @@ impl OutputDir {
         Ok(self)
     }
 
-    /// Opens the directory of an existing capture. Files written to it are shared as the directory is.
+    /// Opens the directory of an existing capture. Files written to it are shared like the directory.
     ///
     /// # Errors
     ///
@@ -174,13 +174,13 @@ impl OutputDir {
         Ok(OutputDir { owner, path, dir, sharing: Sharing::of(&found), made: false })
     }
 
-    /// Removes the capture that was here before, and gives the directory the mode of the new one. Files with `.tmp` appended are of the one to
-    /// come. A symbolic link is removed itself, not what it leads to.
+    /// Removes the capture that was here before, and gives the directory the mode of the new one. Files with `.tmp`
+    /// appended belong to the new capture and stay. A symbolic link is removed itself, not the file that it points to.
     ///
     /// # Errors
     ///
-    /// The owner may not change the mode, or remove one of the files. If that is the first, all are still
-    /// there; in any case what is left is not taken for a whole capture unless it is one.
+    /// The owner may not change the mode, or may not remove one of the files. If the first removal fails, all files are
+    /// still there. In any case, what is left is not taken for a complete capture unless it is one.
     pub fn remove_former(&self) -> Result<()> {
         let mode = fs::Permissions::from_mode(self.sharing.directory_mode());
         let changed = self.owner.run(|| self.dir.set_permissions(mode))?;
@@ -190,15 +190,14 @@ impl OutputDir {
         CAPTURE_FILES.iter().try_for_each(|name| self.remove_file(name))
     }
 
-    /// Leaves nothing behind of a capture that never began: what it had started to write goes, and
-    /// the directory if [`OutputDir::create`] made it. Best effort: there is a better error to
-    /// report already.
+    /// Removes everything of a capture that never began: the files it had started to write, and the directory if
+    /// [`OutputDir::create`] created it. Best effort, because there already is a more important error to report.
     pub fn discard(self) {
         for name in CAPTURE_FILES {
             let _ = self.remove_file(format!("{name}.tmp"));
         }
         if self.made {
-            // Refused unless empty, so a directory exchanged for another loses nothing.
+            // Refused unless empty, so nothing is lost if the directory was exchanged for another.
             let _ = self.owner.run(|| fs::remove_dir(&self.path));
         }
     }
@@ -206,7 +205,7 @@ impl OutputDir {
     /// Removes the capture and its directory.
     ///
     /// # Errors
-    /// The owner may not, or there is something else in it.
+    /// The owner may not remove it, or the directory contains something else.
     pub fn remove_whole(self) -> Result<()> {
         for name in CAPTURE_FILES {
             self.remove_file(format!("{name}.tmp"))?;
@@ -217,23 +216,23 @@ impl OutputDir {
         removed.map_err(|error| anyhow!("cannot remove {shown}: {}", reason(&error)))
     }
 
-    /// Path of the directory, as it was given, for messages.
+    /// Path of the directory as given, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Who may read it.
+    /// Who may read the capture.
     pub fn sharing(&self) -> Sharing {
         self.sharing
     }
 
-    /// To whom the files belong.
+    /// The owner of the files.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Creates a file that must not exist, for writing and reading, with the mode that goes with the
-    /// directory's whatever the umask.
+    /// Creates a file that must not exist, for writing and reading. Its mode matches the directory's, whatever the
+    /// umask.
     ///
     /// # Errors
     ///
@@ -253,7 +252,7 @@ impl OutputDir {
     ///
     /// There is no such file, it is of another kind, or the owner may not read it.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
-        // A FIFO in place of the file would make the open wait without O_NONBLOCK.
+        // Without O_NONBLOCK, a FIFO in place of the file would make the open wait.
         let name = name.as_ref();
         let file = match self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK) {
             Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
@@ -304,9 +303,9 @@ impl OutputDir {
         }
     }
 
-    /// What the directory holds: names, and whether each is a directory.
+    /// Lists the directory: names, and whether each is a directory.
     fn entries(&self) -> Result<Vec<(OsString, bool)>> {
-        // By way of the descriptor: the path may lead elsewhere by now.
+        // Listed through the descriptor, because the path may lead elsewhere by now.
         let listing = format!("/proc/self/fd/{}", self.dir.as_raw_fd());
         let entries = self.owner.run(|| -> io::Result<Vec<_>> {
             fs::read_dir(listing)?
@@ -334,7 +333,7 @@ impl OutputDir {
         Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Makes a system call that takes the directory, as the owner.
+    /// Makes a system call that takes the directory's descriptor, with the owner's credentials.
     fn as_owner(&self, call: impl FnOnce(RawFd) -> libc::c_int) -> io::Result<libc::c_int> {
         let result = self.owner.run(|| match call(self.dir.as_raw_fd()) {
             -1 => Err(io::Error::last_os_error()),
@@ -348,8 +347,7 @@ impl OutputDir {
     }
 }
 
-/// The path without what makes the kernel follow a symbolic link in its last component (`x/`,
-/// `x/.`).
+/// Removes from the path what makes the kernel follow a symbolic link in its last component (`x/`, `x/.`).
 fn trimmed(path: &Path) -> Result<PathBuf> {
     if path.as_os_str().is_empty() {
         bail!("the name of the output directory is empty");
@@ -357,7 +355,7 @@ fn trimmed(path: &Path) -> Result<PathBuf> {
     Ok(path.components().collect())
 }
 
-/// Says what is wrong with a path that exists but is no directory.
+/// Returns an error that describes a path that exists but is not a directory.
 fn refuse_non_directory(path: &Path) -> Result<()> {
     let shown = path.display();
     let found = fs::symlink_metadata(path)
@@ -384,7 +382,7 @@ fn is_capture_file(name: &OsStr) -> bool {
         .is_some_and(|name| CAPTURE_FILES.contains(&name.strip_suffix(".tmp").unwrap_or(name)))
 }
 
-/// A name that stays inside its directory.
+/// Checks that a name stays inside its directory.
 fn plain(name: &OsStr) -> io::Result<CString> {
     let bytes = name.as_bytes();
     if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
@@ -423,7 +421,7 @@ mod tests {
             drop(again.create_file("requests.parquet").unwrap());
             assert_eq!((mode(&path), mode(path.join("requests.parquet"))), modes);
         }
-        // What replaces a capture is as private as it is to be, and not before it begins.
+        // The mode changes when the new capture begins, not before.
         let path = scratch.path().join("Shared");
         let private = OutputDir::create(me(), &path, true, Sharing::Private).unwrap();
         drop(private.create_file("events.bin.tmp").unwrap());
@@ -518,7 +516,7 @@ mod tests {
         fs::write(scratch.path().join("out.2"), "precious").unwrap();
         symlink(scratch.path(), scratch.path().join("out.3")).unwrap();
         assert_eq!(name(next()), "out.4");
-        // All at once: each has its own.
+        // All at once: each gets its own directory.
         let mut names: Vec<_> = std::thread::scope(|scope| {
             let started: Vec<_> = (0..8).map(|_| scope.spawn(|| name(next()))).collect();
             started.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -582,7 +580,7 @@ mod tests {
         out.create_file("manifest.json.tmp").unwrap().write_all(b"new").unwrap();
         out.replace_file("manifest.json", "manifest.json.tmp").unwrap();
 
-        // The open directory counts, not what its path has become.
+        // The open directory counts, not what its path now leads to.
         fs::rename(&path, scratch.path().join("moved")).unwrap();
         fs::create_dir(&path).unwrap();
         let mut text = String::new();

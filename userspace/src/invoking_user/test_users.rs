@@ -11,7 +11,7 @@ pub(super) fn me() -> Owner {
     unsafe { Owner::of(libc::geteuid(), libc::getegid()) }
 }
 
-/// `None`, said aloud, when this process may not switch users.
+/// Returns another user; `None`, with a message, if this process may not switch users.
 pub(super) fn somebody() -> Option<Owner> {
     if me().uid != 0 {
         eprintln!("skipped: needs root");

@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail, Result};
 
 use super::reason;
 
-/// A user of this machine, as the user database has it.
+/// A user of this machine, from the user database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// Login name.
@@ -19,7 +19,7 @@ pub struct User {
 }
 
 impl User {
-    /// The user of that login name.
+    /// Looks up the user with this login name.
     ///
     /// # Errors
     ///
@@ -48,7 +48,8 @@ impl User {
         }
     }
 
-    /// The user of that id; `None` without an entry, or when the user database cannot be read.
+    /// Looks up the user with this id; `None` without an entry, or if the user database cannot be
+    /// read.
     pub fn by_uid(uid: libc::uid_t) -> Option<User> {
         let found = passwd_entry(|entry, buffer, result| {
             // SAFETY: all pointers are valid for the call, and the length is that of the buffer.
@@ -75,7 +76,7 @@ impl User {
                 return groups;
             }
             if groups.len() >= 1 << 17 {
-                return vec![self.gid]; // beyond what the kernel takes: fewer rights, never more
+                return vec![self.gid]; // more than the kernel accepts: fewer rights, never more
             }
             let room = count.max(groups.len() * 2);
             groups.resize(room, 0);
@@ -108,7 +109,7 @@ fn passwd_entry(
                 let room = buffer.len() * 4;
                 buffer.resize(room, 0);
             }
-            // POSIX leaves open how "no such user" is said; these are what systems return.
+            // POSIX does not define how "no such user" is reported; systems return these.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             error => return Err(io::Error::from_raw_os_error(error)),
         }

@@ -1,7 +1,7 @@
-//! What the probe costs on this machine: small workloads timed in a child process, first without
-//! and then with the probe attached. Short (tens of milliseconds), so the figures are estimates; the
-//! best of many short rounds is taken: interference only ever adds, and a short round on a busy
-//! machine has a chance to escape it.
+//! Measures what the probe costs on this machine: a child process times small workloads, first without and then with
+//! the probe attached. The workloads are short (tens of milliseconds), so the figures are estimates. The best of many
+//! short rounds is taken: interference only ever adds time, and a short round on a busy machine has a chance to escape
+//! it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,13 +19,13 @@ use crate::records::{read, RecFault, RecHdr, RecSyscall, REC_FAULT, REC_SYSCALL}
 
 const ROUNDS: u32 = 40;
 
-/// Nanoseconds a unit of each workload.
+/// Nanoseconds per unit of each workload.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     syscall: f64,
     /// A round trip of one byte over two pipes between two processes on one CPU.
     round_trip: f64,
-    /// How many there were of them.
+    /// The number of round trips.
     round_trips: f64,
     fault: f64,
     copied: Copied,
@@ -34,12 +34,12 @@ struct Figures {
     hooked: f64,
 }
 
-/// What it takes to move bytes, one way.
+/// The time to move bytes, one way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Copied {
-    /// A call that moves one.
+    /// A call that moves one byte.
     call: f64,
-    /// Each further one.
+    /// Each further byte.
     byte: f64,
 }
 
@@ -116,12 +116,12 @@ impl Calibrator {
         Ok(calibrator)
     }
 
-    /// Times the workloads with the probe and gives the difference, and what only the records of that
-    /// tell. They are taken out of the rings, and all others, as they come: small rings overrun.
+    /// Times the workloads with the probe attached. Returns the difference, and the figures that come only from the
+    /// records of these workloads. All records are taken out of the rings as they come, because small rings overrun.
     ///
-    /// The flag: whether they were too few, so that something is not known.
+    /// The flag: whether there were too few records, so that some figure is not known.
     ///
-    /// With `breakpoints`, also what a breakpoint in a program costs, and a watchpoint.
+    /// With `breakpoints`, also measures what a breakpoint in a program costs, and a watchpoint.
     pub fn compare(
         mut self,
         probe: &Probe,
@@ -131,7 +131,7 @@ impl Calibrator {
         probe.trace(self.pid as u32)?;
         let mut gaps = Gaps::of(self.pid as u32);
         let traced = self.ask(EVERYTHING, || gaps.see_all(rings))?;
-        // Without a CPU meanwhile we let small rings run full.
+        // If this process had no CPU meanwhile, small rings ran full.
         for _ in 0..MOST_REPEATS {
             if !gaps.are_too_few() {
                 break;
@@ -177,8 +177,8 @@ impl Calibrator {
         Ok((gaps.complete(calibration), too_few))
     }
 
-    /// What a breakpoint or a watchpoint in a program adds besides the run of a program on our side. What that run takes a second
-    /// hook in the same place shows, as both have one exception.
+    /// Measures what a breakpoint or a watchpoint in a program adds, besides the run of our BPF program. A second hook
+    /// in the same place shows the time of that run, because both hooks share one exception.
     fn caused(
         &mut self,
         what: u8,
@@ -196,7 +196,7 @@ impl Calibrator {
         Ok((once - plain - run_ns).max(0.0))
     }
 
-    /// Has the child time something; does `meanwhile` again and again until that is done.
+    /// Has the child time something, and calls `meanwhile` again and again until that is done.
     fn ask(&mut self, what: u8, mut meanwhile: impl FnMut()) -> Result<Figures> {
         self.ask.write_all(&[what])?;
         while !self.has_answered()? {
@@ -207,7 +207,7 @@ impl Calibrator {
         Ok(figures)
     }
 
-    /// Waits for that for a millisecond.
+    /// Waits for the child's answer for at most a millisecond.
     fn has_answered(&self) -> Result<bool> {
         const PATIENCE_MS: libc::c_int = 1;
         let mut poll =
@@ -245,16 +245,16 @@ struct Gaps {
     /// End and page of the last fault.
     last_fault: Option<(u64, u64)>,
     between_faults_ns: Vec<u64>,
-    /// Of the same faults, from their recorded begin to their end.
+    /// Of the same faults, from their recorded beginning to their end.
     inside_faults_ns: Vec<u64>,
-    /// Exit of the last system call, where it was the one that does nothing.
+    /// Exit of the last system call, if that was the one that does nothing.
     last_call_ns: Option<u64>,
     between_calls_ns: Vec<u64>,
 }
 
-/// How often gaps are asked for again.
+/// How often the workload for gaps is repeated at most.
 const MOST_REPEATS: u32 = 8;
-/// Fewer gaps tell nothing.
+/// Fewer gaps give no figure.
 const LEAST_GAPS: usize = 100;
 
 impl Gaps {
@@ -279,7 +279,7 @@ impl Gaps {
         if let (REC_FAULT, Some((fault, _))) = (hdr.kind, read::<RecFault>(record)) {
             let page = fault.address / PAGE_BYTES as u64;
             if let Some((end_ns, former)) = self.last_fault {
-                // Only then nothing but the loop was in between.
+                // Only then was nothing but the loop in between.
                 if page == former + 1 && fault.enter_ns > end_ns {
                     self.between_faults_ns.push(fault.enter_ns - end_ns);
                     self.inside_faults_ns.push(hdr.ts_ns.saturating_sub(fault.enter_ns));
@@ -296,7 +296,7 @@ impl Gaps {
         }
     }
 
-    /// Whether some median is not known. (There are kernels without the hook that tells of faults.)
+    /// Whether some median is not known. (Some kernels lack the hook for faults.)
     fn are_too_few(&self) -> bool {
         let faults = self.last_fault.is_some() && self.between_faults_ns.len() < LEAST_GAPS;
         faults || self.between_calls_ns.len() < LEAST_GAPS
@@ -418,20 +418,19 @@ fn time_faults() -> Result<f64> {
     }
 }
 
-/// Through a pipe or a pair of Unix sockets. Of the user's memory a stretch far larger than the nearest
-/// caches takes turns, as it does with large messages, the only ones whose copying matters.
+/// Times copies through a pipe or a pair of Unix sockets. They go through a part of the user's memory far larger than
+/// the nearest caches, as large messages do: only their copying matters.
 fn time_copies(ends: fn() -> Result<(OwnedFd, OwnedFd)>) -> Result<Copied> {
     const CHUNK_BYTES: usize = 32 << 10;
     let mut memory = vec![1; 1 << 20];
-    // The best of each: of the differences the least would be that of a long transfer with a
-    // disturbed short one.
+    // The best of each, not the least difference: that would pair a long transfer with a disturbed short one.
     let short = best(|| time_transfer(ends, memory.chunks_exact_mut(CHUNK_BYTES), 1))?;
     let long = best(|| time_transfer(ends, memory.chunks_exact_mut(CHUNK_BYTES), CHUNK_BYTES))?;
     let byte = (long - short).max(0.0) / (2 * (CHUNK_BYTES - 1)) as f64;
     Ok(Copied { call: short / 2.0, byte })
 }
 
-/// A transfer in and out for each chunk, of so many bytes of it.
+/// Moves `bytes` bytes of each chunk in and out.
 fn time_transfer<'m>(
     ends: fn() -> Result<(OwnedFd, OwnedFd)>,
     chunks: impl ExactSizeIterator<Item = &'m mut [u8]>,
@@ -453,8 +452,8 @@ fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
     Ok((one.into(), other.into()))
 }
 
-/// The best, when it was so twice: where something else runs on the same core for longer than that
-/// takes, all of its rounds are slow, and so much slower that little is left of a difference.
+/// The best time, once two tries agree on it. If something else runs on the same core during a whole try, all rounds of
+/// the try are slow, so much that little is left of a difference.
 fn best_twice(mut workload: impl FnMut() -> Result<f64>) -> Result<f64> {
     const MOST_TRIES: usize = 8;
     const AGREE: f64 = 1.02;
@@ -471,7 +470,7 @@ fn best_twice(mut workload: impl FnMut() -> Result<f64>) -> Result<f64> {
     Ok(least)
 }
 
-/// What one takes, and how many there were.
+/// The time of one round trip, and how many were made.
 fn time_round_trips() -> Result<(f64, f64)> {
     const TRIPS: u32 = 50;
     let (request_read, request_write) = pipe()?;
@@ -559,7 +558,7 @@ mod tests {
         for page in 0..LEAST_GAPS as u64 {
             let at_ns = 1000 * page;
             gaps.see(&fault(5, page, at_ns, at_ns + 400));
-            gaps.see(&fault(6, page, at_ns + 500, at_ns + 501)); // somebody else
+            gaps.see(&fault(6, page, at_ns + 500, at_ns + 501)); // another thread
         }
         gaps.see(&fault(5, 900, 900_000, 900_001)); // not the next page
         gaps.see(&[0; 3]);
@@ -580,7 +579,7 @@ mod tests {
         for i in 0..=100 {
             let nothing = libc::SYS_getppid;
             gaps.see(&call(5, nothing, 1000 * i, 1000 * i + 50));
-            gaps.see(&call(6, nothing, 1000 * i + 60, 1000 * i + 70)); // somebody else
+            gaps.see(&call(6, nothing, 1000 * i + 60, 1000 * i + 70)); // another thread
         }
         gaps.see(&call(5, libc::SYS_munmap, 200_000, 200_010));
         gaps.see(&call(5, libc::SYS_getppid, 200_020, 200_030)); // after another

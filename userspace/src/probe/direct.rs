@@ -1,5 +1,5 @@
-//! Direct hooks: functions of the kernel hooked themselves, by fentry and fexit or by kprobe and kretprobe
-//! (`--direct-hooks`). Which of both this kernel allows shows in trying.
+//! Direct hooks (`--direct-hooks`): functions of the kernel, hooked by fentry and fexit or by kprobe and kretprobe. A
+//! trial shows which of both this kernel allows.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::opened::Opened;
 use super::Config;
 use crate::capture::manifest::Hook;
 
-/// What a kernel with kprobes has (kernel/events/core.c).
+/// Exists on a kernel with kprobes (kernel/events/core.c).
 const KPROBES: &str = "/sys/bus/event_source/devices/kprobe";
 
 /// How a function is hooked.
@@ -29,9 +29,9 @@ pub enum By {
 /// Which functions are to be hooked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// All of these, or none; empty: whatever can be.
+    /// All of these, or none; empty: all that can be hooked.
     pub sorts: Vec<Sort>,
-    /// `None`: by fentry, and where it cannot be by kprobe.
+    /// `None`: by fentry or, if that is not possible, by kprobe.
     pub by: Option<By>,
 }
 
@@ -56,7 +56,7 @@ impl By {
         }
     }
 
-    /// The programs of begin and end.
+    /// The programs at a function's entry and return.
     fn programs(self, spec: &DirectSpec) -> [String; 2] {
         let [begin, end] = match self {
             By::Fentry => ["fentry", "fexit"],
@@ -76,12 +76,12 @@ pub fn is_direct(program: &str) -> bool {
 #[derive(Clone, Debug)]
 pub struct Chosen {
     by: By,
-    /// What each is called here; `Err`: why it cannot be hooked.
+    /// Each function's name on this kernel; `Err`: why it cannot be hooked.
     functions: Vec<(&'static DirectSpec, Result<&'static str, String>)>,
 }
 
 impl Chosen {
-    /// Those that are wanted, as far as this kernel has them.
+    /// The wanted functions, as far as this kernel has them.
     pub(super) fn present(
         by: By,
         types: &KernelTypes,
@@ -107,7 +107,7 @@ impl Chosen {
         self.there().flat_map(|(spec, _)| self.by.programs(spec)).collect()
     }
 
-    /// Tells the programs what they are for, before they are loaded.
+    /// Sets the functions that the programs attach to, before they are loaded.
     pub fn aim(&self, open: &mut OpenObject) -> Result<()> {
         if self.by == By::Kprobe {
             return Ok(());
@@ -141,7 +141,7 @@ impl Chosen {
         attached.map_err(|error| anyhow!("{error:#}"))
     }
 
-    /// Attaches what can be: links, and the manifest's line for each function.
+    /// Attaches all that can be attached. Returns the links, and the manifest's line for each function.
     pub fn attach(&self, object: &Object) -> (Vec<Link>, Vec<Hook>) {
         let mut links = Vec::new();
         let hook = |(spec, name): &(&'static DirectSpec, Result<&'static str, String>)| {
@@ -167,7 +167,7 @@ impl Chosen {
         }
     }
 
-    /// What becomes of each when it is attached now and let go of again.
+    /// Attaches each function's hook and detaches it again. Returns the results.
     fn tried(&self, config: &Config) -> Vec<Hook> {
         let has_means = match self.by {
             By::Kprobe if !Path::new(KPROBES).exists() => {
@@ -203,7 +203,7 @@ impl Chosen {
     }
 }
 
-/// What each function's hook would be, tried on this kernel.
+/// Tries each function's hook on this kernel. Returns the results.
 ///
 /// # Errors
 /// The kernel's type information cannot be read.
@@ -212,10 +212,10 @@ pub fn try_all(config: &Config, by: By) -> Result<Vec<Hook>> {
     Ok(Chosen::present(by, &types, |_| true).tried(config))
 }
 
-/// How what is asked for can be had on this kernel.
+/// Chooses how to attach the requested hooks on this kernel.
 ///
 /// # Errors
-/// Neither by fentry nor by kprobe, as far as the caller lets us choose: why.
+/// They can be attached neither by fentry nor by kprobe, as far as the caller allows both: the error says why.
 pub fn choose(asked: &Asked, config: &Config, types: &KernelTypes) -> Result<Chosen> {
     let ways = match asked.by {
         Some(by) => vec![by],

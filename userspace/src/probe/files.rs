@@ -1,6 +1,6 @@
 //! Files that processes have open already.
 //!
-//! All of it comes from /proc/PID: nothing asks the files themselves, whose file system may be the program's own
+//! All of it comes from /proc/PID. The files themselves are not asked: their file system may be the program's own
 //! (FUSE) and never answer.
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub fn open(tgid: u32) -> Result<Vec<Vec<u8>>> {
         .collect();
     let record = |fd: i32, path: &[u8]| {
         let info = fs::read_to_string(format!("/proc/{tgid}/fdinfo/{fd}")).ok()?;
-        // The descriptor may be another file's by now.
+        // The descriptor may refer to another file by now.
         let still_named = fs::read_link(format!("/proc/{tgid}/fd/{fd}")).ok()?;
         if still_named.as_os_str().as_bytes() != path {
             return None;
@@ -44,7 +44,7 @@ pub fn open(tgid: u32) -> Result<Vec<Vec<u8>>> {
     Ok(process.fd()?.flatten().filter_map(named).collect())
 }
 
-/// `ino:` is there since Linux 5.14.
+/// A field of fdinfo. `ino:` exists since Linux 5.14.
 fn field(info: &str, name: &str) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }

@@ -15,7 +15,7 @@ pub enum Means {
     SoftwareEvent(u64),
     /// The CPU clock on every CPU, at the rate asked for; only with `--stacks`.
     CpuClock,
-    /// BTF iterator over this kind of thing, let loose at times; only with `attach`.
+    /// BTF iterator over this kind of thing, run on demand; only with `attach`.
     Iterator(&'static str),
 }
 
@@ -26,9 +26,9 @@ pub struct HookSpec {
     pub means: Means,
     /// Without it a capture makes no sense and `run` refuses.
     pub required: bool,
-    /// What cannot be told without it.
+    /// What is not known without it.
     pub purpose: &'static str,
-    /// The tracepoint that tells the same: attached only where the kernel does not have that.
+    /// The tracepoint that provides the same data: this hook is attached only if the kernel lacks it.
     pub instead_of: Option<&'static str>,
 }
 
@@ -161,15 +161,15 @@ pub enum Sort {
     Tcp,
 }
 
-/// A function of the kernel that is hooked itself from begin to end, if that is asked for.
+/// A function of the kernel with a direct hook from its entry to its return, if that is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectSpec {
     pub sort: Sort,
     /// The name of its programs in the BPF object, after `fentry_`, `fexit_`, `kprobe_` and `kretprobe_`.
     pub program: &'static str,
-    /// What it is called, on newer kernels first.
+    /// Its names, those on newer kernels first.
     pub functions: &'static [&'static str],
-    /// What it tells that is not told without it.
+    /// What is known only with it.
     pub purpose: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What the running kernel has: its type information (BTF), and that of its modules.
+//! Type information (BTF) of the running kernel and of its modules.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::{bail, Context, Result};
 use libbpf_rs::btf::types::{Func, Struct, Typedef};
 use libbpf_rs::btf::Btf;
 
-/// The kernel's type information and, read when they are first asked for, its modules'.
+/// The kernel's type information and its modules', which is read when it is first asked for.
 pub struct KernelTypes {
     kernel: Btf<'static>,
     modules: OnceCell<Vec<Module>>,
@@ -19,7 +19,7 @@ struct Module {
     strings: Vec<u8>,
 }
 
-/// Where the kernel has something.
+/// Where a tracepoint or a function is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Kernel,
@@ -47,7 +47,7 @@ impl KernelTypes {
 
     /// Where a tracepoint is; `None`: neither in the kernel nor in a module that is loaded.
     pub fn tracepoint(&self, name: &str) -> Option<Place> {
-        // What a BTF raw tracepoint is found by: `btf_trace_##call`, include/trace/bpf_probe.h.
+        // The name by which a BTF raw tracepoint is found: `btf_trace_##call`, include/trace/bpf_probe.h.
         let name = format!("btf_trace_{name}");
         if self.kernel.type_by_name::<Typedef<'_>>(&name).is_some() {
             return Some(Place::Kernel);
@@ -69,7 +69,7 @@ impl KernelTypes {
         found.map(|module| Place::Module(module.name.clone()))
     }
 
-    /// The kernel's own, without those of its modules.
+    /// The kernel's own type information, without its modules'.
     pub fn kernel(&self) -> &Btf<'static> {
         &self.kernel
     }
@@ -89,7 +89,8 @@ fn kernel_path() -> PathBuf {
     std::env::var_os("RPCPROBE_BTF").unwrap_or_else(|| "/sys/kernel/btf/vmlinux".into()).into()
 }
 
-/// All modules that have type information. What cannot be read has none: it may be unloaded meanwhile.
+/// All modules that have type information. A module that cannot be read is left out: it may have been unloaded
+/// meanwhile.
 fn modules() -> Vec<Module> {
     let Ok(entries) = std::fs::read_dir(Path::new("/sys/kernel/btf")) else { return Vec::new() };
     let read = |entry: std::fs::DirEntry| {
@@ -100,8 +101,8 @@ fn modules() -> Vec<Module> {
     entries.filter_map(|entry| read(entry.ok()?)).collect()
 }
 
-/// The section of names of raw type information: struct btf_header, include/uapi/linux/btf.h. A module's has
-/// only what the kernel's has not.
+/// The section of names in raw type information: struct btf_header, include/uapi/linux/btf.h. A module's section has
+/// only names that the kernel's lacks.
 fn strings(raw: &[u8]) -> Option<&[u8]> {
     const MAGIC: u16 = 0xeb9f;
     let word = |at: usize| raw.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
@@ -112,7 +113,7 @@ fn strings(raw: &[u8]) -> Option<&[u8]> {
     raw.get(begin..begin.checked_add(word(20)? as usize)?)
 }
 
-/// Whether a section of names, each ended by a zero, has this one.
+/// Whether a section of names, each ended by a zero, contains this name.
 fn has_string(strings: &[u8], name: &str) -> bool {
     strings.split(|byte| *byte == 0).any(|of| of == name.as_bytes())
 }

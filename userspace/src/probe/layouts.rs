@@ -1,7 +1,7 @@
-//! `--btf FILE`: the layout of the kernel's structures from a file, whole type information (BTF) or what
-//! `bpftool gen min_core_btf` leaves of it. libbpf reads it instead of the kernel's own when it adjusts the programs'
-//! accesses (`btf_custom_path`). What there is to attach to only the kernel's own tells: its target is known to the
-//! kernel by its number there (`check_attach_btf_id()`, kernel/bpf/verifier.c).
+//! `--btf FILE`: reads the layout of the kernel's structures from a file, which has complete type information (BTF) or
+//! the part of it that `bpftool gen min_core_btf` leaves. libbpf reads the file instead of the kernel's own BTF when it
+//! adjusts the programs' accesses (`btf_custom_path`). Attaching still requires the kernel's own BTF: the kernel knows
+//! a target by its number there (`check_attach_btf_id()`, kernel/bpf/verifier.c).
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use libbpf_rs::btf::{Btf, HasSize};
 
 use super::Config;
 
-/// Checks that a file tells the layout of the running kernel's structures, as far as their sizes show.
+/// Checks that a file has the layout of the running kernel's structures, as far as their sizes show.
 ///
 /// # Errors
-/// It cannot be read, is not BTF or not all of it, or is of something else.
+/// The file cannot be read, is not complete BTF, or describes something else.
 pub(super) fn check(file: &Path, own: &Btf<'_>) -> Result<()> {
     let shown = file.display();
     match std::fs::File::open(file).and_then(|file| file.metadata()) {
@@ -27,7 +27,7 @@ pub(super) fn check(file: &Path, own: &Btf<'_>) -> Result<()> {
             "the type information {shown} (--btf) cannot be parsed; it is no BTF, or not all of it"
         )
     })?;
-    // Of these every program reads some.
+    // Every program reads fields of these.
     for name in ["task_struct", "sock"] {
         let Some(there) = size_bytes(&btf, name) else {
             bail!(
@@ -44,7 +44,7 @@ pub(super) fn check(file: &Path, own: &Btf<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The error for a kernel without type information of its own, if a file was given.
+/// The error for a kernel without its own type information, if a file was given.
 pub(super) fn not_replaced(error: anyhow::Error, config: &Config) -> anyhow::Error {
     match config.btf {
         None => error,

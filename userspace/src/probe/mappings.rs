@@ -1,8 +1,8 @@
-//! Which code is where in which process, as the kernel tells it when it happens: so also of
-//! processes that have long ended when somebody asks what an address of theirs was.
+//! Code mappings of processes, recorded when the kernel reports them: so addresses can be looked up
+//! long after their process has ended.
 //!
-//! The kernel's side band of perf events covers the whole machine; only what is of traced processes
-//! is kept.
+//! The kernel's side band of perf events covers the whole machine; only records of traced processes
+//! are kept.
 
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,15 +20,15 @@ use crate::records::{
     REC_EXIT, REC_FORK, REC_LOST, REC_MAPPING, TASK_TRACED,
 };
 
-/// Of each CPU's side band; a power of two pages. A record has about 120 bytes.
+/// Buffer of each CPU's side band; a power of two pages. A record has about 120 bytes.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// One thing the side band told.
+/// One event of the side band.
 #[derive(Debug, PartialEq)]
 enum Told {
     /// `record` ([`RecMapping`]) of process `tgid`.
     Mapping { tgid: u32, record: Vec<u8> },
-    /// So many records found no room.
+    /// This number of records found no room.
     Lost(u64),
 }
 
@@ -44,7 +44,7 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// Begins to listen; `tgids` are the processes that are traced, and their descendants will be.
+    /// Begins to listen. `tgids` are the traced processes; their descendants will be traced, too.
     /// Without `keep_paths` only the last parts of paths are kept.
     ///
     /// # Errors
@@ -61,8 +61,7 @@ impl Mappings {
         })
     }
 
-    /// Takes out what was told so far. What is told after the time it returns comes at the next
-    /// call.
+    /// Takes out the events so far. Events after the returned time come with the next call.
     pub fn take(&mut self) -> u64 {
         let now_ns = clock::monotonic_ns();
         self.taken_ns = [self.taken_ns[1], now_ns];
@@ -73,7 +72,7 @@ impl Mappings {
         now_ns
     }
 
-    /// To be shown every record of the rings: they tell which processes are traced.
+    /// Must be given every record of the rings: they tell which processes are traced.
     pub fn see(&mut self, record: &[u8]) {
         let Some((hdr, _)) = records::read::<RecHdr>(record) else { return };
         if hdr.kind == REC_FORK && hdr.flags & TASK_TRACED != 0 {
@@ -86,8 +85,8 @@ impl Mappings {
         }
     }
 
-    /// The records, by CPU, of what was taken and is of traced processes. Call when the rings have
-    /// been drained after [`Mappings::take`]: then the forks before it have all been seen.
+    /// The records taken of traced processes, by CPU. Call when the rings have been drained after
+    /// [`Mappings::take`]: then the forks before it have all been seen.
     pub fn records(&mut self) -> Vec<(u32, Vec<u8>)> {
         let [first_ns, last_ns] = self.taken_ns;
         let of_traced = std::mem::take(&mut self.taken).into_iter().filter_map(|(cpu, told)| {
@@ -176,7 +175,7 @@ impl Band {
         unsafe { &*self.pages.add(offset).cast::<AtomicU64>() }
     }
 
-    /// Hands over the records there are, and gives their room back.
+    /// Passes all present records to `take`, and frees their room.
     fn consume(&mut self, mut take: impl FnMut(&[u8])) {
         let head = self.position(DATA_HEAD).load(Ordering::Acquire);
         let tail = self.position(DATA_TAIL).load(Ordering::Relaxed);
@@ -222,7 +221,7 @@ fn word<const N: usize>(record: &[u8], at: usize) -> Option<[u8; N]> {
     record.get(at..at + N)?.try_into().ok()
 }
 
-/// A record of the side band: header (type, misc, size), what it tells, and its time at the end
+/// Decodes a record of the side band: header (type, misc, size), contents, and the time at the end
 /// (include/uapi/linux/perf_event.h, PERF_RECORD_* with PERF_SAMPLE_TIME).
 fn decode(record: &[u8], keep_paths: bool) -> Option<Told> {
     let u32_at = |at| word(record, at).map(u32::from_ne_bytes);

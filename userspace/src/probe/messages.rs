@@ -1,14 +1,14 @@
-//! What libbpf says, of which an error of ours tells the last that matters.
+//! Messages of libbpf. Our errors contain the last one that matters.
 
 use libbpf_rs::{Object, OpenObject, PrintLevel};
 
 static LAST_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
 
-/// libbpf prints whole verifier logs to stderr by default; keep only what says why for our own error.
+/// libbpf prints whole verifier logs to stderr by default; keeps only the reason, for our own error.
 pub(super) fn quiet_libbpf() {
     fn keep(_: PrintLevel, message: String) {
         let Ok(mut last) = LAST_MESSAGE.lock() else { return };
-        // What libbpf says after that is only that it failed.
+        // Later messages of libbpf say only that it failed.
         if let Some(why) = verdict(&message) {
             *last = why;
         } else if !message.trim().is_empty() && !last.starts_with(VERDICT) {
@@ -20,7 +20,7 @@ pub(super) fn quiet_libbpf() {
 
 pub(super) const VERDICT: &str = "verifier: ";
 
-/// Of a verifier's log, which libbpf passes on as one message: about which program, and why.
+/// Finds the program and the reason in a verifier's log, which libbpf passes on as one message.
 fn verdict(message: &str) -> Option<String> {
     let (about, log) = message.split_once("-- BEGIN PROG LOAD LOG --")?;
     let program = about.split('\'').nth(1).unwrap_or("?");
@@ -35,7 +35,7 @@ pub(super) fn last_libbpf_message() -> String {
     LAST_MESSAGE.lock().map(|m| m.trim().to_string()).unwrap_or_default()
 }
 
-/// Loads it; what libbpf says of that is the last message.
+/// Loads the object. The last message is then one about this load.
 pub(super) fn load(open: OpenObject) -> libbpf_rs::Result<Object> {
     if let Ok(mut last) = LAST_MESSAGE.lock() {
         last.clear();

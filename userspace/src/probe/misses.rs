@@ -1,5 +1,5 @@
-//! Runs of our programs that the kernel left out: a program that is running on a CPU does not run there again
-//! in an interrupt. Those that handle perf events (page faults, samples) it leaves out without counting.
+//! Runs of our programs that the kernel skipped: a program that is running on a CPU does not run there again in an
+//! interrupt. The kernel does not count the skipped runs of programs that handle perf events (page faults, samples).
 
 use std::io::Error;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -10,7 +10,7 @@ use libbpf_rs::libbpf_sys::{bpf_prog_get_info_by_fd, bpf_prog_info};
 use super::Probe;
 
 impl Probe {
-    /// How many there were so far.
+    /// The number of skipped runs so far.
     pub fn runs_left_out(&self) -> Result<u64> {
         let loaded = self.object.progs().filter(|program| program.autoload());
         loaded.map(|program| of_program(program.as_fd())).sum()

@@ -40,9 +40,9 @@ use rings::{Layout, Mapping, Rings};
 /// The compiled kernel side (`bpf/`).
 static OBJECT: &[u8] = include_bytes!(env!("RPCPROBE_BPF_OBJECT"));
 
-const MAX_CPUS: u32 = 512; // bpf/probe.h
+const MAX_CPUS: u32 = 512; // bpf/cpu.h
 
-/// What the user chose that the kernel side must know.
+/// User options for the probe.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Scheduler records of traced threads only.
@@ -58,13 +58,13 @@ pub struct Config {
     pub attaching: bool,
     /// The requests to look for, when all is captured.
     pub requests: Vec<Rule>,
-    /// A file that tells the layout of the kernel's structures instead of the kernel.
+    /// A file with the layout of the kernel's structures, which replaces the kernel's own.
     pub btf: Option<PathBuf>,
-    /// Functions to hook themselves, if any.
+    /// Functions to hook directly, if any.
     pub direct: Option<direct::Asked>,
     /// Follow tasks of runtimes.
     pub tasks: bool,
-    /// Say on standard error what takes long.
+    /// Report on standard error what takes long.
     pub told: bool,
 }
 
@@ -84,8 +84,8 @@ impl Config {
     }
 }
 
-/// The states of those sleeps as the kernel side wants them: TASK_INTERRUPTIBLE 1,
-/// TASK_UNINTERRUPTIBLE 2 (include/linux/sched.h).
+/// The states of these sleeps, in the form that the kernel side expects: TASK_INTERRUPTIBLE 1, TASK_UNINTERRUPTIBLE 2
+/// (include/linux/sched.h).
 fn states(sleeps: Sleeps) -> u8 {
     match sleeps {
         Sleeps::None => 0,
@@ -162,13 +162,13 @@ impl Probe {
         Ok(())
     }
 
-    /// Detaches all hooks; what is in the rings stays readable.
+    /// Detaches all hooks; the records in the rings stay readable.
     pub fn detach(&mut self) {
         self.links.clear();
         self.watchpoints.clear();
     }
 
-    /// The rings, one a CPU.
+    /// The rings, one per CPU.
     pub fn rings(&self) -> Result<Rings> {
         let at =
             |name: &str| bss_offset(name).with_context(|| format!("no {name} in the BPF object"));
@@ -185,8 +185,8 @@ impl Probe {
         self.layout.cpus
     }
 
-    /// Losses not yet told by a record of their own: (cpu, count, first_ns, last_ns). Of every CPU
-    /// the kernel side knows, also of those without a ring, whose losses no record can tell.
+    /// Losses that no record has reported yet: (cpu, count, first_ns, last_ns). Includes every CPU that the kernel side
+    /// knows, also those without a ring, whose losses no record can report.
     pub fn untold_losses(&self) -> Result<Vec<(u32, u64, u64, u64)>> {
         let offset = bss_offset("ring_heads").context("the BPF object has no `ring_heads`")?;
         let value = self.variables()?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)?;
@@ -203,7 +203,7 @@ impl Probe {
             .collect())
     }
 
-    /// What the programs have taken so far, in other threads' time and in traced threads'.
+    /// The cost of the programs so far, in other threads' time and in traced threads'.
     pub fn program_runs(&self) -> Result<(ProgramRuns, ProgramRuns)> {
         let costs = bss_offset("cpu_costs").context("the BPF object has no `cpu_costs`")?;
         let value = self.variables()?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)?;
@@ -302,8 +302,8 @@ pub fn chosen(types: &KernelTypes) -> Vec<&'static HookSpec> {
     choose(|spec| hook_present(spec, types).is_ok())
 }
 
-/// Of a tracepoint and the functions in its place: the tracepoint where the kernel has it, else the functions;
-/// both where the kernel has none of these, to tell what is missing.
+/// Chooses between a tracepoint and the functions in its place: the tracepoint if the kernel has it, else the
+/// functions. Both, if the kernel has none of them, to report what is missing.
 fn choose(present: impl Fn(&HookSpec) -> bool) -> Vec<&'static HookSpec> {
     let has_tracepoint = |of: &str| {
         let is_it = |spec: &&HookSpec| matches!(spec.means, Means::Tracepoint(name) if name == of);
@@ -391,7 +391,7 @@ fn field_offset(of: &str, field: &str) -> Option<usize> {
     }
 }
 
-/// A descriptor of a process, by which it cannot be taken for another.
+/// A descriptor of a process, which cannot refer to another process later.
 pub fn pidfd_open(pid: u32) -> std::io::Result<OwnedFd> {
     // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -406,7 +406,7 @@ fn possible_cpus() -> Result<u32> {
     libbpf_rs::num_possible_cpus().map(|n| n as u32).context("cannot count the CPUs")
 }
 
-/// The CPUs that run, as opposed to those that could be added.
+/// The CPUs that are online, as opposed to those that could be added.
 fn online_cpus() -> Result<Vec<u32>> {
     let path = "/sys/devices/system/cpu/online";
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
@@ -425,7 +425,7 @@ mod tests {
 
     use super::*;
 
-    /// Names of chosen hooks that have to do with sending, where the kernel has all but `absent`.
+    /// Names of the chosen hooks for sending, where the kernel has all but `absent`.
     fn chosen_without(absent: &[&str]) -> Vec<String> {
         let name = |spec: &HookSpec| describe(spec, None).name;
         let chosen = choose(|spec| !absent.contains(&name(spec).as_str()));
@@ -445,13 +445,13 @@ mod tests {
         assert_eq!(chosen_without(&[]), ["sock_send_length"]);
         assert_eq!(chosen_without(&functions), ["sock_send_length"]);
         assert_eq!(chosen_without(&["sock_send_length"]), functions);
-        // One of them: it is told that it is missing, as what it tells is.
+        // If one of the functions is missing, too, it is reported as missing.
         assert_eq!(chosen_without(&["sock_send_length", "inet_sendmsg"]), functions);
         let none = [&["sock_send_length"], &functions[..]].concat();
         assert_eq!(chosen_without(&none), none);
     }
 
-    /// libbpf has one place for its messages.
+    /// Tests take turns: libbpf has one place for its messages.
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     fn config(stacks: Option<Stacks>, attaching: bool) -> Config {
@@ -472,7 +472,7 @@ mod tests {
         }
     }
 
-    /// `None`, said aloud, where it cannot be had; where captures are known to work,
+    /// `None`, with a message, if the kernel does not allow it. Where captures are known to work,
     /// RPCPROBE_REQUIRE_KERNEL=1 makes that a failure.
     fn needed<T>(had: Result<T>) -> Option<T> {
         had.inspect_err(|error| {
@@ -483,7 +483,7 @@ mod tests {
         .ok()
     }
 
-    /// A program starts and ends on every CPU.
+    /// Starts a program on every CPU and waits for its end.
     fn use_every_cpu() {
         for cpu in online_cpus().expect("CPUs") {
             let mut command = std::process::Command::new("taskset");
@@ -494,7 +494,7 @@ mod tests {
 
     #[test]
     fn records_that_find_a_ring_full_count_as_lost() {
-        // One hook for each way of sending: of a size known only at run time, and of a fixed one.
+        // One hook for each way of sending: a record whose size is known only at run time, and one of a fixed size.
         let _turn = TURN.lock();
         for program in ["on_sched_process_exec", "on_sched_process_exit"] {
             let Some(mut probe) = needed(Probe::attach(&config(None, false))) else { return };

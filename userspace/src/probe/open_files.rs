@@ -1,4 +1,4 @@
-//! Descriptors: the probe needs some for every program, map, hook and CPU.
+//! The limit of open files: the probe needs descriptors for every program, map, hook and CPU.
 
 use anyhow::{bail, Result};
 
@@ -10,10 +10,11 @@ fn needed(cpus: u32) -> u64 {
     2 * HOOKS.len() as u64 + 8 * u64::from(cpus) + 64
 }
 
-/// Raises the limit of open files as far as it goes. The target gets back what we inherited.
+/// Raises the limit of open files to the hard limit. The target gets back the limit that we
+/// inherited.
 ///
 /// # Errors
-/// Even then it is too low.
+/// The hard limit is too low.
 pub fn allow(cpus: u32) -> Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls get a valid rlimit.

@@ -1,4 +1,4 @@
-//! The BPF object as it will be loaded: which programs, with what options, and tables of what size.
+//! The BPF object as it will be loaded: its programs, their options, and the sizes of its tables.
 
 use anyhow::{bail, Context, Result};
 use libbpf_rs::{ObjectBuilder, OpenObject};
@@ -17,9 +17,9 @@ pub(super) struct Opened {
     pub layout: Layout,
     /// Hooks that are to be attached.
     pub specs: Vec<&'static HookSpec>,
-    /// Those of them that this kernel does not have, and why they cannot be had.
+    /// Programs whose hooks this kernel does not have, and why.
     pub absent: Vec<(String, String)>,
-    /// Functions that are to be hooked themselves.
+    /// Functions to hook directly.
     pub direct: Option<direct::Chosen>,
 }
 
@@ -32,7 +32,7 @@ impl Opened {
         Opened::with(config, &types, specs, direct)
     }
 
-    /// With nothing but functions that are hooked themselves: to see whether they can be.
+    /// Opens the object with direct hooks only, to see whether they can be attached.
     pub fn only(config: &Config, direct: &direct::Chosen) -> Result<OpenObject> {
         let types = Opened::types(config)?;
         Ok(Opened::with(config, &types, Vec::new(), Some(direct.clone()))?.open)
@@ -76,7 +76,7 @@ impl Opened {
     }
 }
 
-/// What is not to be attached is not even loaded.
+/// Programs that are not to be attached are not even loaded.
 fn disable_all_but(open: &mut OpenObject, specs: &[&HookSpec], direct: &[String], tasks: bool) {
     let wanted = |name: &std::ffi::OsStr| {
         specs.iter().any(|spec| name == spec.program)
@@ -117,7 +117,7 @@ fn set_options(
     layout: Layout,
     types: &KernelTypes,
 ) -> Result<()> {
-    // It takes the number of a type, which in a file is another.
+    // bpf_rdonly_cast() takes the number of a type, which is another one in a file.
     let can_cast = config.btf.is_none() && types.has_function("bpf_rdonly_cast");
     let byte = |value: u8| vec![value];
     let options = [
@@ -153,7 +153,7 @@ fn make_rings(open: &mut OpenObject, layout: Layout) -> Result<()> {
     rings.set_max_entries(layout.entries()).context("the rings are too large")
 }
 
-/// What there is for tables; where nobody says, they are as small as they may be.
+/// Memory for tables; 0: not known, so that tables are as small as they may be.
 pub(super) fn memory_bytes() -> u64 {
     static BYTES: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *BYTES.get_or_init(|| crate::memory::limit_bytes().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! The perf events we open: software ones, one a CPU, and watchpoints, one a thread.
+//! The perf events we open: software events, one per CPU, and watchpoints, one per thread.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -59,8 +59,8 @@ pub(super) fn cpu_clock(hz: u32, cpu: u32) -> Result<OwnedFd> {
     open(PerfEventAttr { config, sample_period, flags: EXCLUDE_IDLE, ..software() }, Of::Cpu(cpu))
 }
 
-/// An event that overflows each time a thread writes to four bytes of its memory, until it begins another program (since Linux
-/// 5.13).
+/// An event that overflows each time a thread writes to four bytes of its memory, until it executes another program
+/// (since Linux 5.13).
 pub(super) fn watch(address: u64, tid: u32) -> Result<OwnedFd> {
     let attr = PerfEventAttr {
         kind: PERF_TYPE_BREAKPOINT,
@@ -75,8 +75,8 @@ pub(super) fn watch(address: u64, tid: u32) -> Result<OwnedFd> {
     open(attr, Of::Thread(tid))
 }
 
-/// An event that never overflows, and through which the kernel tells of code that appears in
-/// address spaces and of spaces that begin anew, each with its CLOCK_MONOTONIC time.
+/// An event that never overflows. Through it the kernel reports code that is mapped into address spaces, and new
+/// address spaces, each with its CLOCK_MONOTONIC time.
 pub(super) fn mappings(cpu: u32) -> Result<OwnedFd> {
     let flags = MMAP | COMM | SAMPLE_ID_ALL | MMAP2 | COMM_EXEC | USE_CLOCKID;
     let attr = |flags| PerfEventAttr {
@@ -86,7 +86,7 @@ pub(super) fn mappings(cpu: u32) -> Result<OwnedFd> {
         clockid: libc::CLOCK_MONOTONIC,
         ..software()
     };
-    // Kernels before 5.12 know no build ids here; the inode tells as well which file it is.
+    // Kernels before 5.12 provide no build ids here; the inode identifies the file as well.
     open(attr(flags | BUILD_ID), Of::Cpu(cpu)).or_else(|_| open(attr(flags), Of::Cpu(cpu)))
 }
 
@@ -98,7 +98,7 @@ fn software() -> PerfEventAttr {
     }
 }
 
-/// What an event is of.
+/// What an event belongs to.
 enum Of {
     Cpu(u32),
     Thread(u32),

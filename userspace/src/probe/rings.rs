@@ -1,5 +1,5 @@
-//! The consumer of the per-CPU rings (bpf/ring.h): reads the records where the kernel side wrote
-//! them, without ever being woken for one.
+//! The consumer of the per-CPU rings (bpf/ring.h): reads the records where the kernel side wrote them, and is never
+//! woken for a record.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,27 +13,27 @@ use crate::clock;
 const PIECE_BYTES: usize = 256 << 10;
 const BEYOND_BYTES: usize = 4096;
 const MARK_BYTES: usize = 8;
-/// Of a `struct ring_head` and of a `struct ring_tail`.
+/// Size of a `struct ring_head` and of a `struct ring_tail`.
 const ENDS_BYTES: usize = 64;
-/// What programs may take beyond the limit, as one that interrupts another finds the same room.
+/// Bytes that programs may take beyond the limit, as a program that interrupts another sees the same room.
 const SLACK_BYTES: u64 = 16 << 10;
-/// So much is read before its room is given back.
+/// Bytes that are read before their room is given back.
 const ROOM_BYTES: u64 = 64 << 10;
 
-/// How the rings of a capture are made.
+/// The layout of the rings of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub cpus: u32,
-    /// Of each CPU.
+    /// Pieces per CPU.
     pub pieces: u32,
-    /// Most that may be under way on a CPU.
+    /// Most bytes that may be under way on a CPU.
     pub bytes: u64,
     /// Makes the marks of this run unlike those of any other.
     pub secret: u32,
 }
 
 impl Layout {
-    /// For rings of so many bytes, a power of two.
+    /// The layout for rings of `bytes_per_cpu` bytes, a power of two.
     pub fn new(cpus: u32, bytes_per_cpu: u32, secret: u32) -> Layout {
         let pieces = (bytes_per_cpu / PIECE_BYTES as u32).max(1);
         let room = u64::from(pieces) * PIECE_BYTES as u64 - SLACK_BYTES;
@@ -45,7 +45,7 @@ impl Layout {
         self.cpus * self.pieces
     }
 
-    /// Of a record of so many bytes at this position: what is before it once it is whole.
+    /// The mark before a complete record of `bytes` bytes at this position.
     fn mark(&self, position: u64, bytes: u32) -> u64 {
         let lap = ((position >> 3) as u32).wrapping_add(self.secret);
         u64::from(lap) << 32 | u64::from(bytes)
@@ -56,7 +56,7 @@ impl Layout {
 pub struct Rings {
     layout: Layout,
     records: Mapping,
-    /// The kernel side's variables, and where in them the positions are.
+    /// The kernel side's variables, and the offsets of the positions in them.
     variables: Mapping,
     heads: usize,
     tails: usize,
@@ -82,7 +82,7 @@ impl Mapping {
         Ok(Mapping { pages: pages.cast(), length })
     }
 
-    /// Of a map with one element, the kernel side's global variables.
+    /// Maps a map with one element, the kernel side's global variables.
     pub(super) fn of_variables(map: &Map<'_>) -> Result<Mapping> {
         Mapping::of(map.as_fd(), map.value_size() as usize)
     }
@@ -104,7 +104,7 @@ impl Drop for Mapping {
 }
 
 impl Rings {
-    /// Maps the rings: the map `rings`, and that of the kernel side's variables, with `ring_heads` and
+    /// Maps the rings: the map `rings`, and the map of the kernel side's variables, which has `ring_heads` and
     /// `ring_tails` at these offsets.
     pub fn new(
         layout: Layout,

@@ -1,5 +1,5 @@
-//! Programs that run already: their threads are marked, and what lies in their channels is learned,
-//! by iterators in the kernel (`bpf/attach.bpf.c`) that nobody else pays for.
+//! Attaching to running programs: iterators in the kernel (`bpf/attach.bpf.c`) mark their threads and learn what lies
+//! in their channels. Other programs do not pay for that.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -47,20 +47,20 @@ pub struct OldChannel {
     /// Traced processes that can read from it, and write to it.
     pub reader: Holder,
     pub writer: Holder,
-    /// The standard input of its reader, the standard output of its writer.
+    /// Whether it is the standard input of its reader, and the standard output of its writer.
     pub on_stdin: bool,
     pub on_stdout: bool,
-    /// It has an address, so who asks is known already.
+    /// It has an address, so it is already known which side asks.
     pub is_named: bool,
     /// Bytes were moved through it since it was found.
     pub is_busy: bool,
-    /// It is known what the counts of its bytes begin from.
+    /// The origin of its byte counts is known.
     pub is_settled: bool,
 }
 
 impl Probe {
-    /// Marks the threads of a process as traced, and tells of those that sleep; whether any was new.
-    /// When none is, all of them and all that they will make are traced.
+    /// Marks the threads of a process as traced, and records those that sleep. Returns how many were new. If none was,
+    /// all threads of the process and all that they will create are traced.
     ///
     /// # Errors
     /// The kernel refuses the iterator. A process that has ended is no error.
@@ -69,8 +69,8 @@ impl Probe {
         Ok(tids.len() / size_of::<u32>())
     }
 
-    /// Learns what a process has open: names of connections and who asks on them; from now on their
-    /// bytes are counted.
+    /// Learns the channels that a process has open: names of connections, and which side asks on them. From now on
+    /// their bytes are counted.
     ///
     /// # Errors
     /// As [`Probe::mark`].
@@ -78,8 +78,8 @@ impl Probe {
         self.iterate("learn_files", process).map(drop)
     }
 
-    /// Looks at what lies in a process's channels; twice the same, with nothing moved in between,
-    /// and it is known what the counts of their bytes begin from.
+    /// Looks at the unread bytes in a process's channels. If two looks agree and nothing was moved in between, the
+    /// origin of the byte counts is known.
     ///
     /// # Errors
     /// As [`Probe::mark`].
@@ -87,7 +87,7 @@ impl Probe {
         self.iterate("look_at_files", process).map(drop)
     }
 
-    /// Tells the kernel side where somebody listens: who has such a port is the server.
+    /// Tells the kernel side which ports have a listener: the end with such a port is the server.
     ///
     /// # Errors
     /// There is no room for so many.
@@ -103,7 +103,7 @@ impl Probe {
     /// The channels that [`Probe::learn_files`] has found.
     ///
     /// # Errors
-    /// The object lacks what it must have.
+    /// The BPF object lacks a map or field.
     pub fn old_channels(&self) -> Result<Vec<OldChannel>> {
         let map = self.map("mid_lives")?;
         let at = |field: &str| {
@@ -134,7 +134,7 @@ impl Probe {
         Ok(channels)
     }
 
-    /// Lets an iterator go over the threads or descriptors of a process; returns what it wrote.
+    /// Runs an iterator over the threads or descriptors of a process; returns what it wrote.
     fn iterate(&self, program: &str, process: BorrowedFd<'_>) -> Result<Vec<u8>> {
         let refused = || format!("cannot go over a process with {program}");
         let found = self.object.progs().find(|candidate| candidate.name() == program);

@@ -1,4 +1,4 @@
-//! The tasks that exist when a capture begins, from /proc: later ones announce themselves.
+//! The tasks that exist when a capture begins, from /proc: later tasks have records of their own.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::records::{RecHdr, RecTask, COMM_BYTES, REC_TASK, TASK_KTHREAD};
 
 const PF_KTHREAD: u64 = 0x0020_0000; // include/linux/sched.h
 
-/// One record a thread. Threads that vanish while we look are left out: nothing of them follows.
+/// One record per thread. Threads that end meanwhile are left out: no other records of them follow.
 pub fn tasks() -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     for process in numeric_entries("/proc") {

@@ -1,5 +1,5 @@
-//! What the kernel side remembers, in maps that are as large as the machine's memory allows, and how much of it
-//! found no room or fell out (`bpf/tables.h`).
+//! Tables of the kernel side, which are as large as the machine's memory allows, and how many of their elements found
+//! no room or were evicted (`bpf/tables.h`).
 
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
@@ -10,11 +10,11 @@ use crate::capture::manifest::TableUse;
 /// How a map makes room when it is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Full {
-    /// What was used least recently falls out, uncounted.
+    /// The elements used least recently are evicted, uncounted.
     Evicts,
     /// The same, counted as dropped by the programs.
     TakesAway,
-    /// It takes no more.
+    /// It accepts no more elements.
     Refuses,
 }
 
@@ -23,18 +23,18 @@ struct Table {
     /// What an element is.
     holds: &'static str,
     full: Full,
-    /// How long at most an element is of use, as a rule, or `TOLD`.
+    /// The longest time for which an element is usually of use, or `TOLD`.
     use_ns: u64,
-    /// Elements at least and at most, and memory of the machine for each.
+    /// Least and most elements, and the machine's memory per element.
     least: u64,
     most: u64,
     bytes_each: u64,
 }
 
-/// What is under way, and what lasts as long as a connection does.
+/// For what is under way, and for what lasts as long as a connection.
 const SHORT_NS: u64 = 1_000_000_000;
 const LONG_NS: u64 = 10_000_000_000;
-/// What fell out too early is told of each.
+/// Each element that is evicted too early is reported.
 const TOLD: u64 = 0;
 
 const fn table(
@@ -134,11 +134,11 @@ const TABLES: [Table; 17] = [
     ),
 ];
 
-/// A map that keeps what was used least recently last moves its elements in batches of so many for each CPU: it may
-/// let go of some when that many places are left.
+/// An LRU map moves its elements in batches of this size for each CPU: it may evict some while this many places are
+/// left.
 const BATCH: u64 = 128; // LOCAL_FREE_TARGET, kernel/bpf/bpf_lru_list.c
 
-/// Makes every table as large as so much memory allows.
+/// Makes every table as large as the given memory allows.
 pub(super) fn make(open: &mut OpenObject, memory_bytes: u64) -> Result<()> {
     for table in TABLES.iter().filter(|table| table.least != table.most) {
         let bound = table.bound(memory_bytes);
@@ -155,7 +155,7 @@ pub(super) fn make(open: &mut OpenObject, memory_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// How many streams' framing is followed, with so much memory.
+/// The number of streams whose framing is followed, with the given memory.
 pub(super) fn most_framers(memory_bytes: u64) -> u32 {
     let framers = TABLES.iter().find(|table| table.map == "framers");
     framers.map_or(0, |table| table.bound(memory_bytes))
@@ -169,7 +169,7 @@ impl Table {
         (memory_bytes / self.bytes_each).clamp(self.least, self.most) as u32
     }
 
-    /// RPCPROBE_TABLES=framers=64,channels=128 makes them so small, for tests of what is told then.
+    /// RPCPROBE_TABLES=framers=64,channels=128 makes tables this small, for tests of what is reported then.
     fn bound_for_tests(&self) -> Option<u32> {
         let given = std::env::var("RPCPROBE_TABLES").ok()?;
         let mut bounds = given.split(',').filter_map(|bound| bound.split_once('='));
@@ -200,7 +200,7 @@ impl Probe {
         Ok(counted)
     }
 
-    /// What became of every table. `before`: counted by when the capture began.
+    /// The use of every table. `before`: the counts when the capture began.
     pub fn tables(&self, before: &Counted) -> Result<Vec<TableUse>> {
         let counted = self.table_counts()?;
         let each = TABLES.iter().zip(counted.iter().zip(before));

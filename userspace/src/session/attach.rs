@@ -1,9 +1,8 @@
-//! A capture of programs that run already.
+//! Captures programs that are already running.
 //!
-//! Threads are marked until a pass finds no new one: whoever is born after that inherits the mark.
-//! Then what lies in channels is learned (`bpf/channels.h`), with the records coming in already. The
-//! capture proper begins when that is done: what began before is incomplete, what began later is all
-//! there.
+//! Threads are marked until a pass finds no new thread: a thread born after that inherits the mark. Then the contents
+//! of channels are learned (`bpf/channels.h`) while records already come in. The capture proper begins when that is
+//! done. What began before is incomplete; what began later is complete.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -23,17 +22,17 @@ use crate::process_select::{self, Age, Selected, Selection};
 use crate::records::{RecRole, REC_ROLE};
 use crate::target::signals;
 
-/// Most time spent on channels: one that a busy program keeps from being known has to do without.
+/// Maximum time spent on channels. A channel that a busy program keeps from being known stays unknown.
 const SETTLE_AT_MOST: Duration = Duration::from_millis(500);
-/// Passes over the threads before it is given up: each finds only those born since the one before.
+/// Maximum number of passes over the threads. Each pass finds only the threads born since the previous one.
 const MARK_PASSES: usize = 1000;
 
 const INTERRUPTS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Captures what `selected` do until `duration` is over, a signal asks to end, or all have ended, and
-/// writes `events.bin` into `dir`. Whatever befalls the capture, they go on. Calls `begun` with the
-/// number of their threads when nothing that begins from then on will be missing. Expects that signals
-/// are caught ([`interrupt::catch`]): one that comes before the records do ends it without a capture.
+/// Captures what `selected` do until `duration` is over, a signal asks to end, or all of them have ended, and writes
+/// `events.bin` into `dir`. The processes go on whatever happens to the capture. Calls `begun` with the number of their
+/// threads when everything that begins from then on is captured. Signals must be caught ([`interrupt::catch`]): one
+/// that arrives before the records do ends this without a capture.
 ///
 /// # Errors
 /// Nothing was captured.
@@ -70,7 +69,7 @@ pub fn attach(
     let counted_before = probe.table_counts()?;
     probe.tell_listening(process_select::listening_ports(pids()))?;
     let mut interrupts = Interrupts::receive()?;
-    interrupt::check()?; // what came before they were received
+    interrupt::check()?; // signals that were noted before that
 
     let records_from_ns = clock::monotonic_ns();
     let mut sink = Sink::start(file, &known, manifest.host.cpus, records_from_ns, lost_before);
@@ -84,7 +83,7 @@ pub fn attach(
         followed.follow_begun(&mut probe);
     }
     let raised = Raised::now();
-    // First: a channel that is not known when bytes of it are seen is taken for a new one.
+    // Done first, because a channel that is not known when bytes of it are seen is taken for a new one.
     learn(&probe, &selected)?;
     if mark_all(&probe, &mut selected)? == 0 {
         bail!("no process matches {selection}: all have ended meanwhile");
@@ -129,12 +128,12 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Marks all threads of the processes; how many there were. Children born in between join them.
+/// Marks all threads of the processes, including children born in the meantime; returns how many were marked.
 fn mark_all(probe: &Probe, selected: &mut Vec<Selected>) -> Result<usize> {
     let of = |selected: &[Selected]| selected.iter().map(|process| process.pid).collect();
     let children_before = process_select::children(&of(selected))?;
     let marked = mark_threads(probe, selected)?;
-    // Those of threads that were not marked yet, as opposed to those they had before.
+    // Adds children of threads that were not marked yet, but not children that existed before.
     loop {
         let pids: HashSet<u32> = of(selected);
         let children: BTreeSet<u32> = process_select::children(&pids)?;
@@ -175,21 +174,21 @@ fn learn(probe: &Probe, selected: &[Selected]) -> Result<()> {
     selected.iter().try_for_each(|process| probe.learn_files(process.pidfd.as_fd()))
 }
 
-/// Learns the rest of the processes' channels, and waits until it is known what their bytes count from; gives a
-/// warning if that did not come to an end.
+/// Learns the remaining channels of the processes, and waits until it is known from where their bytes are counted.
+/// Returns a warning if that did not finish in time.
 fn settle(
     probe: &Probe,
     selected: &[Selected],
     sink: &mut Sink,
     rings: &Rings,
 ) -> Result<Option<String>> {
-    learn(probe, selected)?; // what was opened meanwhile
+    learn(probe, selected)?; // channels opened in the meantime
     sink.drain(rings);
     let begin = Instant::now();
     let mut unsettled = 0;
     while begin.elapsed() < SETTLE_AT_MOST {
         for process in selected {
-            probe.mark(process.pidfd.as_fd())?; // those that fell asleep unseen
+            probe.mark(process.pidfd.as_fd())?; // threads that fell asleep unseen
             probe.look_at_files(process.pidfd.as_fd())?;
         }
         std::thread::sleep(DRAIN_EVERY);
@@ -213,7 +212,7 @@ fn settle(
     }))
 }
 
-/// What is known of who asks on channels without an address.
+/// Returns what is known about which end asks, for channels without an address.
 fn roles(channels: &[OldChannel], now_ns: u64) -> Vec<Vec<u8>> {
     let record = |channel: &OldChannel| {
         let asks = asks(channel, &process_select::age_of)?;
@@ -229,10 +228,9 @@ fn roles(channels: &[OldChannel], now_ns: u64) -> Vec<Vec<u8>> {
     channels.iter().filter(|channel| !channel.is_named).filter_map(record).collect()
 }
 
-/// Whether the channel carries questions (or answers), if that can be told: programs are asked on
-/// their standard input, and children by their parents. Of others, whoever writes first on a quiet
-/// channel asks; on a busy one that may be either, and who is older has more likely been there to be
-/// asked.
+/// Returns whether the channel carries questions or answers, if that can be determined. Programs are asked on their
+/// standard input, and children are asked by their parents. On other channels, the end that writes first on a quiet
+/// channel asks. On a busy channel either may ask; there the older process is more likely the one that is asked.
 fn asks(channel: &OldChannel, age: &impl Fn(u32) -> Option<Age>) -> Option<bool> {
     let (Holder::Process(reader), Holder::Process(writer)) = (channel.reader, channel.writer)
     else {
@@ -248,7 +246,7 @@ fn asks(channel: &OldChannel, age: &impl Fn(u32) -> Option<Age>) -> Option<bool>
         .or(channel.is_busy.then_some((reader_age.started, reader) < (writer_age.started, writer)))
 }
 
-/// As whom to read the files that the processes' mappings name: as they themselves, where root asks.
+/// The user as whom the files named by the processes' mappings are read: the processes' own user, if root asks.
 fn reader_of_code(dir: &OutputDir, pids: impl Iterator<Item = u32>) -> Owner {
     if dir.owner().uid != 0 {
         return dir.owner().clone();
@@ -258,7 +256,7 @@ fn reader_of_code(dir: &OutputDir, pids: impl Iterator<Item = u32>) -> Owner {
     unprivileged.next().map_or_else(|| dir.owner().clone(), |(uid, gid)| Owner::of(uid, gid))
 }
 
-/// Signals that ask us to end; until dropped, they do not end us.
+/// Receives the signals that ask us to end. Until dropped, they do not end us.
 struct Interrupts {
     signals: File,
     former: libc::sigset_t,
@@ -281,19 +279,19 @@ impl Interrupts {
 
 impl Drop for Interrupts {
     fn drop(&mut self) {
-        while self.came() {} // else they would end us now
+        while self.came() {} // otherwise they would end us now
         signals::change_mask(libc::SIG_SETMASK, &self.former);
     }
 }
 
-/// What ends the capture.
+/// The conditions that end the capture.
 struct Ends<'s> {
     selected: &'s [Selected],
     ended: HashSet<u32>,
 }
 
 impl Ends<'_> {
-    /// Waits at most so long; says why the capture ends, if it does.
+    /// Waits at most `most`; returns why the capture ends, if it does.
     fn wait(&mut self, interrupts: &mut Interrupts, most: Duration) -> Result<Option<String>> {
         let on = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let alive: Vec<&Selected> =

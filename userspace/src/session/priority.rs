@@ -1,6 +1,6 @@
-//! On a crowded machine whoever empties the rings must not be the one who waits.
+//! On a crowded machine, the thread that empties the rings must not be the one that waits.
 
-/// The scheduling of this thread before it was raised; restored when dropped. Nothing: it is as it was.
+/// The previous scheduling of this thread, restored when dropped. `None` if it was not changed.
 pub(super) struct Raised(Option<Before>);
 
 struct Before {
@@ -10,12 +10,12 @@ struct Before {
 }
 
 impl Raised {
-    /// Raises this thread, as far as allowed: before all that is not real-time. A nice value alone does
-    /// not do, as it counts only among the threads of one control group or session (sched(7), autogroup),
-    /// and what is captured has mostly another (`make priority` in experiments/robustness). One that is real-time itself (`chrt`)
-    /// stays as it is.
+    /// Raises this thread, as far as allowed, above everything that is not real-time. A nice value alone is not enough:
+    /// it counts only among the threads of one control group or session (sched(7), autogroup), and the captured
+    /// programs usually have another one (`make priority` in experiments/robustness). A thread that is real-time itself
+    /// (`chrt`) stays as it is.
     ///
-    /// Threads and processes that this one starts begin without it.
+    /// Threads and processes started by this thread begin without it.
     pub(super) fn now() -> Raised {
         let mut param = libc::sched_param { sched_priority: 0 };
         // SAFETY: the calls take integers, and a parameter that lives through them; 0 is this thread.

@@ -1,8 +1,9 @@
-//! Whether a call ends at a place. Callers of a program are found by following frame pointers; where
-//! code was built without them that finds any value, and only the instruction before it can show
-//! that it is an address to return to.
+//! Checks whether a call ends at a place. Callers of a program are found by following frame
+//! pointers. In code built without frame pointers, this finds arbitrary values; only the
+//! instruction before an address can show that the address is a return address.
 
-/// Bytes before an address that tell whether a call ends there: the longest call without prefix.
+/// Number of bytes before an address that show whether a call ends there: the length of the longest
+/// call without a prefix.
 pub const CALL_BYTES: usize = 7;
 
 /// Whether an x86-64 call instruction ends with `bytes`.
@@ -19,7 +20,7 @@ pub fn ends_with_call(bytes: &[u8; CALL_BYTES]) -> bool {
     })
 }
 
-/// ModRM, SIB and displacement.
+/// Returns the number of bytes of ModRM, SIB and displacement.
 fn operand_bytes(operand: u8, bytes: &[u8; CALL_BYTES], length: usize) -> usize {
     let (mode, register) = (operand >> 6, operand & 7);
     let has_sib = mode != 3 && register == 4;
@@ -72,7 +73,7 @@ mod tests {
             &[0xff, 0xe0],             // jmp *%rax
             &[0xff, 0x25, 1, 2, 3, 4], // jmp *rel32(%rip)
             &[0xe9, 1, 2, 3, 4],       // jmp rel32
-            &[0xff, 0x50],             // a call that is not over yet
+            &[0xff, 0x50],             // an incomplete call
             &[0xe8, 1, 2, 3],
         ] {
             assert!(!ends(code), "{code:x?}");

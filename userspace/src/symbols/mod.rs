@@ -1,7 +1,8 @@
-//! Names of the places stacks lead to: what `symbols.parquet` holds.
+//! Names of the places in stacks: the contents of `symbols.parquet`.
 //!
-//! They are looked up once, when a capture ends ([`resolve`]); afterwards the table serves on any
-//! machine. What has no name is shown as `[module+0xoffset]` or `[unknown]`, never guessed.
+//! The names are looked up once, at the end of a capture ([`resolve`]); afterwards the table serves
+//! on any machine. A place without a name is shown as `[module+0xoffset]` or `[unknown]`. Names are
+//! never guessed.
 
 mod calls;
 pub mod places;
@@ -20,10 +21,10 @@ use crate::invoking_user::{OutputDir, Owner};
 use crate::output;
 
 /// Looks up every place in the capture's stacks and writes `symbols.parquet`; returns what went
-/// wrong on the way. See [`resolve::resolve`] for when.
+/// wrong. See [`resolve::resolve`] for when to call it.
 ///
 /// # Errors
-/// The events cannot be read, or the file not be written.
+/// The events cannot be read, or the file cannot be written.
 pub fn write(dir: &OutputDir, reader: &Owner) -> Result<Vec<String>> {
     let events = BufReader::with_capacity(1 << 20, dir.open_file(EVENTS)?);
     let (symbols, warnings) = resolve::resolve(&places::places(events)?, reader);
@@ -39,8 +40,8 @@ pub fn write(dir: &OutputDir, reader: &Owner) -> Result<Vec<String>> {
     Ok(warnings)
 }
 
-/// For files with kernel addresses: from them follows where the kernel lies, which it hides from
-/// the users of the machine.
+/// Makes a file private that has kernel addresses. They reveal the location of the kernel, which it
+/// hides from the users of the machine.
 ///
 /// # Errors
 /// The file's permissions cannot be changed.

@@ -1,4 +1,4 @@
-//! Which places a capture's stacks lead to.
+//! Finds the places in a capture's stacks.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -15,21 +15,21 @@ use crate::engine::timeline::World;
 /// Addresses by module; `None` is the kernel.
 pub type Places = BTreeMap<Option<Module>, BTreeMap<u64, Role>>;
 
-/// What shows that there is code at a place.
+/// How certain it is that there is code at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// A frame pointer led to it: it must be the end of a call.
+    /// Found by following a frame pointer: it must be the end of a call.
     Caller,
-    /// The processor was there, or the kernel says so.
+    /// The processor was there, or the kernel reported it.
     Certain,
 }
 
-/// How often to forget what is over, in events.
+/// Number of events between two clean-ups of ended threads and processes.
 const FORGET_EVERY: u64 = 1 << 16;
-/// How long what is over is kept: records of an end may come in any order.
+/// How long ended threads and processes are kept: records of an end may come in any order.
 const KEEP_NS: u64 = 1_000_000_000;
 
-/// Every place in the stacks of `events.bin`.
+/// Returns every place in the stacks of `events.bin`.
 ///
 /// # Errors
 /// Damaged or truncated input.
@@ -47,7 +47,8 @@ pub fn places(input: impl Read) -> Result<Places> {
                 let process = world.thread_by_tid(*tid).map(|thread| world.thread(thread).process);
                 world.stacks.frames(process, kernel, user)
             }
-            // All that says which thread is of which process, and what that has mapped.
+            // Everything that shows which process a thread belongs to, and what the process has
+            // mapped.
             What::Fork { .. }
             | What::Exec(_)
             | What::Exit { .. }

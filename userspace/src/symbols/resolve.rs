@@ -1,8 +1,9 @@
-//! Looks up the names of places, when a capture ends and the files are still there.
+//! Looks up the names of places at the end of a capture, while the files still exist.
 //!
-//! Which files are read is up to the traced program: it maps what it likes, and a file names
-//! further ones with its debug data. So its files are read in a child process that has no more
-//! rights than the user asking, no descriptor of ours, and limits; what it does there stays there.
+//! The traced program determines which files are read: it maps what it likes, and a file names
+//! further files with its debug data. So these files are read in a child process that has no more
+//! rights than the user who asked, none of our descriptors, and resource limits. Whatever happens
+//! there stays there.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -23,20 +24,21 @@ use super::{Line, Place, Symbols};
 use crate::engine::event::{hex, Module};
 use crate::invoking_user::Owner;
 
-/// Largest file that is read.
+/// Maximum size of a file that is read.
 const MAX_FILE_BYTES: u64 = 4 << 30;
-/// What the child may take: seconds (also for what blocks, such as a FIFO that a file gives as the
-/// place of its debug data), bytes of address space.
+/// Limits of the child: seconds (also for reads that block, such as of a FIFO that a file names as
+/// the place of its debug data), and bytes of address space.
 const MAX_SECONDS: u32 = 30;
 const MAX_SPACE_BYTES: u64 = 16 << 30;
-/// Longest name that is kept: some languages make theirs of whole type trees.
+/// Maximum length of a name that is kept: some languages build names from whole type trees.
 const MAX_NAME_BYTES: usize = 1024;
-/// Farther than this from where a kernel symbol begins is no part of it: the kernel's list has no
-/// ends, so everything in a gap would seem to be of the symbol before.
+/// An address further than this from the beginning of a kernel symbol does not belong to it. The
+/// kernel's list has no ends of symbols, so everything in a gap would seem to belong to the symbol
+/// before.
 const MAX_KERNEL_FUNCTION_BYTES: usize = 64 << 10;
 
-/// Names of `places`, and what went wrong on the way. Files are read as `reader`. Call while the
-/// kernel still has what was traced with, and while this process has one thread.
+/// Returns the names of `places`, and what went wrong. Files are read as `reader`. Must be called
+/// while the kernel still has the programs that traced, and while this process has only one thread.
 pub fn resolve(places: &Places, reader: &Owner) -> (Symbols, Vec<String>) {
     let mut symbols = Symbols::default();
     let mut warnings = Vec::new();
@@ -79,7 +81,7 @@ fn kernel(addresses: &BTreeMap<u64, Role>, symbols: &mut Symbols) -> Result<()> 
     Ok(())
 }
 
-/// The functions at a place, innermost first.
+/// Returns the functions at a place, innermost first.
 fn lines(sym: &Sym<'_>) -> Vec<Line> {
     let line = |function: &str, code: Option<&CodeInfo<'_>>, inlined| Line {
         function: function.chars().take(MAX_NAME_BYTES).collect(),
@@ -94,7 +96,7 @@ fn lines(sym: &Sym<'_>) -> Vec<Line> {
     lines
 }
 
-/// What the child says of one place.
+/// The child's answer for one place.
 #[derive(Serialize, Deserialize)]
 struct Answer {
     /// Index in the list of files.
@@ -105,15 +107,15 @@ struct Answer {
 
 type Files<'p> = [(&'p Module, &'p BTreeMap<u64, Role>)];
 
-/// Has a child process look into files. What it said before it failed is kept.
+/// Lets a child process read the files. What it reported before it failed is kept.
 fn user_apart(files: &Files<'_>, reader: &Owner, symbols: &mut Symbols) -> Result<()> {
     let mut fds = [0; 2];
-    // SAFETY: there is room for the two descriptors, which nobody else owns.
+    // SAFETY: there is room for the two descriptors, which have no other owner.
     let (input, output) = unsafe {
         ensure!(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) == 0, last_error("make a pipe"));
         (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
     };
-    // SAFETY: this process has one thread, so the child may do anything.
+    // SAFETY: this process has only one thread, so the child may do anything.
     let pid = unsafe { libc::fork() };
     ensure!(pid >= 0, last_error("fork"));
     if pid == 0 {
@@ -156,7 +158,7 @@ fn take_answers(files: &Files<'_>, input: File, symbols: &mut Symbols) -> Result
     Ok(())
 }
 
-/// Gives up all that reading files does not need.
+/// Gives up everything that is not needed for reading files.
 fn confine(output: &OwnedFd, reader: &Owner) -> Result<()> {
     let limit = |resource, most: u64| {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
@@ -164,8 +166,8 @@ fn confine(output: &OwnedFd, reader: &Owner) -> Result<()> {
         unsafe { libc::setrlimit(resource, &limit) }
     };
     let fd = output.as_raw_fd() as u32;
-    // SAFETY: this process has one thread and uses none of the descriptors that it closes; the
-    // other calls take numbers.
+    // SAFETY: this process has only one thread and uses none of the descriptors that are closed;
+    // the other calls take numbers.
     unsafe {
         libc::alarm(MAX_SECONDS);
         libc::close_range(3, fd - 1, 0);
@@ -186,7 +188,7 @@ fn confine(output: &OwnedFd, reader: &Owner) -> Result<()> {
 fn look_into(files: &Files<'_>, output: File) -> Result<()> {
     let mut output = BufWriter::new(output);
     for (file, (module, offsets)) in files.iter().enumerate() {
-        // A file that cannot be read has no names: its frames say which file and where in it.
+        // A file that cannot be read has no names. Its frames show the file and the offset.
         let found = std::panic::catch_unwind(|| look_into_file(module, offsets));
         let Ok(Ok(found)) = found else { continue };
         for (offset, lines) in found {
@@ -206,11 +208,11 @@ fn look_into_file(module: &Module, offsets: &BTreeMap<u64, Role>) -> Result<Vec<
         |(&offset, &role)| (role == Role::Certain || call_ends_at(&file, offset)).then_some(offset);
     let offsets: Vec<u64> = offsets.iter().filter_map(shown).collect();
     let mut found = look_up(path, &offsets, true).unwrap_or_default();
-    // What debug data does not tell, or cannot for being damaged, the symbols may.
+    // Symbols may name what debug data does not, or cannot because it is damaged.
     let known: HashSet<u64> = found.iter().map(|(offset, _)| *offset).collect();
     let rest: Vec<u64> = offsets.into_iter().filter(|offset| !known.contains(offset)).collect();
     found.extend(look_up(path, &rest, false)?);
-    // The names are of the file that was checked only if it is there still.
+    // The names belong to the file that was checked only if that file is still there.
     ensure!(checked(path, module)?.1 == before, "the file changed");
     Ok(found)
 }
@@ -226,19 +228,19 @@ fn look_up(path: &Path, offsets: &[u64], debug_syms: bool) -> Result<Vec<(u64, V
     Ok(named.collect())
 }
 
-/// Whether the byte at `offset` is the last one of a call.
+/// Whether the byte at `offset` is the last byte of a call.
 fn call_ends_at(file: &File, offset: u64) -> bool {
     let mut bytes = [0; CALL_BYTES];
     let Some(begin) = offset.checked_sub(CALL_BYTES as u64 - 1) else { return false };
     file.read_exact_at(&mut bytes, begin).is_ok() && ends_with_call(&bytes)
 }
 
-/// What tells a state of a file from every other.
+/// Identifies a state of a file.
 type State = (u64, u64, i64, i64);
 
-/// Makes sure that the path leads to a regular file, and to the one that was mapped.
+/// Checks that the path leads to a regular file, the one that was mapped.
 fn checked(path: &Path, module: &Module) -> Result<(File, State)> {
-    // A FIFO in place of the file would make the open wait without O_NONBLOCK.
+    // Without O_NONBLOCK, a FIFO in place of the file would make the open wait.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     ensure!(fs::metadata(path)?.is_file(), "not a regular file");
     let file = File::options().read(true).custom_flags(flags).open(path)?;

@@ -1,10 +1,11 @@
-//! Tells a signal sent to us alone from one sent to our whole process group.
+//! Distinguishes a signal sent to this process alone from one sent to its whole process group.
 //!
-//! The target is in our process group. What is sent to the group reaches it directly, and to pass
-//! it on would deliver it twice, which means something else to many programs; what is sent to us
-//! alone would never reach it. The signal itself does not say how it was sent. So a process that
-//! does nothing sits in the group with all signals blocked: if the signal is pending there too, it
-//! was for the group. This also covers those who signal each process of a control group.
+//! The target is in our process group. A signal to the group reaches the target directly. Passing
+//! it on would deliver it twice, which means something else to many programs. A signal to us alone
+//! would never reach the target. The signal itself does not show how it was sent. So a process that
+//! does nothing (the witness) stays in the group with all signals blocked: if the signal is also
+//! pending there, it was sent to the group. This also covers senders that signal each process of a
+//! control group.
 
 use std::fs;
 use std::io;
@@ -13,7 +14,7 @@ use libc::{c_int, pid_t};
 
 use super::{signals, RELAYED};
 
-/// Makes the witness forget; it uses no other signal for anything.
+/// Makes the witness forget the signals it has seen. The witness uses no other signal.
 const FORGET: c_int = libc::SIGURG;
 
 /// The witness process; ends when this is dropped, or when the thread that started it ends.
@@ -25,9 +26,9 @@ pub(super) struct GroupSignal {
 impl GroupSignal {
     pub(super) fn start() -> io::Result<GroupSignal> {
         let arguments = argument_area();
-        // Blocked before the fork, so that no signal can come before the witness is ready.
+        // Blocked before the fork, so that no signal can arrive before the witness is ready.
         let mask = signals::change_mask(libc::SIG_SETMASK, &signals::all());
-        // SAFETY: only asks.
+        // SAFETY: only a query.
         let parent = unsafe { libc::getpid() };
         // SAFETY: the child only makes async-signal-safe calls and does not return.
         let pid = unsafe { libc::fork() };
@@ -42,8 +43,8 @@ impl GroupSignal {
         Ok(GroupSignal { pid })
     }
 
-    /// The signals that were sent to the group since [`GroupSignal::forget`]: bit `n - 1` is signal
-    /// `n`. None if the witness is gone.
+    /// Returns the signals that were sent to the group since [`GroupSignal::forget`]: bit `n - 1`
+    /// is signal `n`. No signals if the witness is gone.
     pub(super) fn seen(&self) -> u64 {
         let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.pid)) else { return 0 };
         status
@@ -53,7 +54,7 @@ impl GroupSignal {
             .map_or(0, |mask| mask & !signals::bit(FORGET))
     }
 
-    /// Soon after, no signal seen so far is seen any more.
+    /// Makes the witness forget the signals seen so far. This takes effect a little later.
     pub(super) fn forget(&self) {
         // SAFETY: takes numbers only; the process is our child, so the id is not reused.
         unsafe { libc::kill(self.pid, FORGET) };
@@ -70,21 +71,22 @@ impl Drop for GroupSignal {
     }
 }
 
-/// What the witness does.
+/// The code of the witness.
 fn watch(parent: pid_t, arguments: Option<(usize, usize)>) -> ! {
-    // SAFETY: async-signal-safe calls with valid pointers. The arguments are memory that the
-    // kernel put there for us, writable, and not used by the witness.
+    // SAFETY: async-signal-safe calls with valid pointers. The arguments are memory that the kernel
+    // put there for this process, writable, and not used by the witness.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if libc::getppid() != parent {
             libc::_exit(0);
         }
-        // Who looks for rpcprobe by name or command line, to signal it, must not find the witness.
+        // A program that looks for rpcprobe by name or command line, to signal it, must not find
+        // the witness.
         libc::prctl(libc::PR_SET_NAME, c"signal-witness".as_ptr());
         if let Some((start, length)) = arguments {
             std::ptr::with_exposed_provenance_mut::<u8>(start).write_bytes(0, length);
         }
-        // Our copies would keep pipes open after everybody else closed them.
+        // Our copies would keep pipes open after all others have closed them.
         if libc::syscall(libc::SYS_close_range, 0, c_int::MAX, 0) != 0 {
             for fd in 0..1024 {
                 libc::close(fd);
@@ -100,10 +102,11 @@ fn watch(parent: pid_t, arguments: Option<(usize, usize)>) -> ! {
     }
 }
 
-/// Address and length of the memory that shows as our command line.
+/// Returns address and length of the memory that is shown as our command line.
 fn argument_area() -> Option<(usize, usize)> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // Counted after the name, which may contain anything: field 3 of proc(5) is number 0.
+    // Fields are counted after the name, which may contain anything: field 3 of proc(5) is number
+    // 0.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().skip(48 - 3);
     let start: usize = fields.next()?.parse().ok()?;
     let end: usize = fields.next()?.parse().ok()?;

@@ -1,8 +1,8 @@
-//! Starting the target, following it, and ending as it did.
+//! Starts the target, follows it, and ends as it did.
 //!
-//! The target must not notice us: it gets the standard descriptors, environment, limits, signal
-//! mask and dispositions that we were started with, stays in our process group and session, and
-//! gets the signals that somebody sends to us in its place.
+//! The target must not notice us. It gets the standard descriptors, environment, limits, signal
+//! mask and dispositions that we were started with, and stays in our process group and session. It
+//! also gets the signals that are sent to us in its place.
 
 use std::ffi::{CString, OsString};
 use std::fmt;
@@ -30,20 +30,20 @@ pub use status::WaitStatus;
 /// Signals that ask to end.
 const INTERRUPTS: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Signals that would end us and that are meant for the target.
+/// Signals that would end this process and that are meant for the target.
 const RELAYED: [c_int; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
-/// How long after a signal came to us it may come to the rest of our process group. The kernel
-/// takes microseconds for a group; a supervisor that signals each process by itself takes longer.
+/// How long after a signal reached us it may reach the rest of our process group. The kernel takes
+/// microseconds for a group; a supervisor that signals each process separately takes longer.
 const SETTLE: Duration = Duration::from_millis(10);
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Program, searched in PATH if it has no slash, and its arguments. Not empty.
+    /// The program, searched in PATH if it has no slash, and its arguments. Not empty.
     pub argv: Vec<OsString>,
-    /// As whom to run it; `None` for the user that we run as.
+    /// The user to run it as; `None` for the user that we run as.
     pub user: Option<User>,
 }
 
@@ -52,15 +52,15 @@ pub struct Spec {
 pub enum SpawnError {
     /// There is no such program.
     NotFound { program: OsString, error: io::Error },
-    /// There is one, but the system does not run it.
+    /// The program exists, but the system does not run it.
     NotExecutable { program: OsString, error: io::Error },
     /// We cannot run programs as that user.
     User { name: OsString, error: io::Error },
 }
 
 impl SpawnError {
-    /// The exit status by which shells and `env` tell this: 127 for a program not found, 126 for
-    /// one that cannot be run, 125 for a failure before that.
+    /// The exit status that shells and `env` use: 127 for a program not found, 126 for a program
+    /// that cannot be run, 125 for a failure before that.
     pub fn exit_code(&self) -> i32 {
         match self {
             SpawnError::NotFound { .. } => 127,
@@ -95,7 +95,7 @@ impl fmt::Display for SpawnError {
 
 impl std::error::Error for SpawnError {}
 
-/// Whether the target still runs.
+/// Whether the target is still running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Running, stopped, or not yet released.
@@ -104,7 +104,7 @@ pub enum State {
     Exited(WaitStatus),
 }
 
-/// The program being traced: a child process. Dropped before [`Target::release`], it never ran;
+/// The traced program: a child process. If dropped before [`Target::release`], it never ran; if
 /// dropped later, it goes on.
 #[derive(Debug)]
 pub struct Target {
@@ -117,7 +117,7 @@ pub struct Target {
     status: Option<WaitStatus>,
     interrupted: Option<c_int>,
     undecided: Vec<Received>,
-    /// Whether the witness may have seen something that we no longer need.
+    /// Whether the witness may have seen a signal that is no longer needed.
     witness_outdated: bool,
 }
 
@@ -125,14 +125,14 @@ pub struct Target {
 #[derive(Debug)]
 struct Gate {
     go: PipeWriter,
-    /// Kept so that there always is a reader: writing to the pipe of a child that was killed
-    /// would raise SIGPIPE.
+    /// Kept so that there always is a reader: writing to the pipe of a killed child would raise
+    /// SIGPIPE.
     _go_reader: PipeReader,
-    /// Ends without data when the program runs, else delivers a [`Failure`].
+    /// Ends without data when the program runs; otherwise delivers a [`Failure`].
     report: PipeReader,
 }
 
-/// A signal that came to us, until it is clear whether it came to the target as well.
+/// A signal that reached us, until it is known whether it also reached the target.
 #[derive(Debug)]
 struct Received {
     signal: c_int,
@@ -141,17 +141,17 @@ struct Received {
 }
 
 impl Target {
-    /// Makes the process of the target, which waits for [`Target::release`] before it runs the
-    /// program. Ends without running it if we end before.
+    /// Creates the target's process, which waits for [`Target::release`] before it runs the
+    /// program. If we end before that, it ends without running the program.
     ///
-    /// From here on, signals that ask to end no longer end this process but are passed on to the
-    /// target, by [`Target::poll`]. For this to work it must be called in the main thread, before
-    /// other threads are made.
+    /// From here on, signals that ask to end no longer end this process. [`Target::poll`] passes
+    /// them on to the target. For this to work, this function must be called in the main thread,
+    /// before other threads are created.
     ///
     /// # Errors
     ///
     /// The command is empty or has a NUL byte, or the system has no room for another process.
-    /// Whether the program exists shows only in [`Target::release`].
+    /// Whether the program exists is known only in [`Target::release`].
     pub fn spawn(spec: &Spec) -> Result<Target> {
         let argv = spec
             .argv
@@ -165,7 +165,7 @@ impl Target {
         let inherited = inherited::get();
         signals::change_mask(libc::SIG_BLOCK, &signals::set(&RELAYED));
         if signals::is_ignored(libc::SIGCHLD) {
-            signals::set_ignored(libc::SIGCHLD, false); // there would be no status to wait for
+            signals::set_ignored(libc::SIGCHLD, false); // otherwise there would be no status to wait for
         }
         Target::fork(spec, &argv, inherited).map_err(|error| {
             anyhow!("cannot start {}: {}", spec.argv[0].to_string_lossy(), reason(&error))
@@ -178,7 +178,7 @@ impl Target {
         let (go_reader, go) = io::pipe()?;
         let (report, report_writer) = io::pipe()?;
 
-        // Everything that allocates is done before the fork.
+        // Everything that allocates comes before the fork.
         let pointers: Vec<*const c_char> =
             argv.iter().map(|argument| argument.as_ptr()).chain([ptr::null()]).collect();
         let user = spec.user.as_ref().filter(|user| !user.is_current());
@@ -225,16 +225,16 @@ impl Target {
         self.pid
     }
 
-    /// Lets the target run its program, and returns when it does. A target that was killed before
-    /// is no error; [`Target::poll`] tells.
+    /// Lets the target run its program; returns when it does. A target that was killed before that
+    /// is not an error; [`Target::poll`] reports it.
     ///
     /// # Errors
     ///
-    /// The program could not be run. The target has ended then.
+    /// The program could not be run. Then the target has ended.
     pub fn release(&mut self) -> Result<(), SpawnError> {
         let Some(Gate { mut go, mut report, .. }) = self.gate.take() else { return Ok(()) };
-        // There is a reader and room for a byte; if it failed all the same, the end of the pipe
-        // would end the child.
+        // There is a reader and room for a byte. If writing failed nevertheless, the end of the
+        // pipe would end the child.
         let _ = go.write_all(&[1]);
         drop(go);
         let mut failure = [0; size_of::<Failure>()];
@@ -252,11 +252,11 @@ impl Target {
         })
     }
 
-    /// Waits at most `timeout` for something to happen, less if it does; passes signals on.
+    /// Waits at most `timeout` for an event, and passes signals on.
     ///
     /// # Errors
     ///
-    /// A system call failed that has no reason to.
+    /// A system call failed unexpectedly.
     pub fn poll(&mut self, timeout: Duration) -> Result<State> {
         if let Some(status) = self.status {
             return Ok(State::Exited(status));
@@ -278,14 +278,14 @@ impl Target {
         }
     }
 
-    /// The first signal that asked to end us and the target (SIGINT, SIGTERM, SIGHUP or SIGQUIT),
+    /// The first signal that asked us and the target to end (SIGINT, SIGTERM, SIGHUP or SIGQUIT),
     /// whether it came from the terminal or from a process.
     pub fn interrupted(&self) -> Option<i32> {
         self.interrupted
     }
 
-    /// Lets signals act on this process again as when it was started, for long work after the
-    /// target ended. Signals that came up to now are forgotten.
+    /// Lets signals act on this process as when it was started, for long work after the target's
+    /// end. Signals received until now are forgotten.
     pub fn restore_signals(&mut self) {
         self.receive_signals();
         signals::change_mask(libc::SIG_SETMASK, &inherited::get().mask);
@@ -317,14 +317,14 @@ impl Target {
         Ok(fds[0].revents != 0)
     }
 
-    /// Takes note of the signals that wait for us.
+    /// Receives the signals that are pending for us.
     fn receive_signals(&mut self) {
         let mut raw = [0; size_of::<libc::signalfd_siginfo>()];
         while let Ok(length) = self.signals.read(&mut raw) {
             if length != raw.len() {
                 break;
             }
-            // SAFETY: as many bytes as the structure has, which is integers only.
+            // SAFETY: as many bytes as the structure has, which consists of integers.
             let info: libc::signalfd_siginfo = unsafe { ptr::read_unaligned(raw.as_ptr().cast()) };
             self.receive(&info);
         }
@@ -335,15 +335,15 @@ impl Target {
         let signal = info.ssi_signo as c_int;
         let from_kernel = info.ssi_code == libc::SI_KERNEL;
         if !from_kernel && info.ssi_pid == self.pid as u32 {
-            return; // meant for its parent, or for its group; never for itself by way of us
+            return; // meant for its parent or its group; it does not send signals to itself through us
         }
-        // An ignored one (by nohup, say) asks nobody to end.
+        // An ignored signal (for example under nohup) asks nobody to end.
         let ignored = inherited::get().ignored & signals::bit(signal) != 0;
         if INTERRUPTS.contains(&signal) && !ignored {
             self.interrupted.get_or_insert(signal);
         }
-        // The terminal's keys signal the group in front. Only the hang-up of a terminal goes to
-        // its session leader alone, which may be us.
+        // The terminal's keys signal the foreground group. Only the hang-up of a terminal goes to
+        // the session leader alone, which may be this process.
         if from_kernel && signal != libc::SIGHUP {
             return;
         }
@@ -354,10 +354,10 @@ impl Target {
         });
     }
 
-    /// Passes on the signals that came to us only.
+    /// Passes on the signals that reached only us.
     fn relay_signals(&mut self) {
         if !self.undecided.is_empty() {
-            // SAFETY: these take numbers only and ask.
+            // SAFETY: these take numbers only and query.
             let same_group = unsafe { libc::getpgid(self.pid) == libc::getpgrp() };
             let reached_directly = if same_group { self.witness.seen() } else { 0 };
             let now = Instant::now();
@@ -380,11 +380,11 @@ impl Target {
         }
     }
 
-    /// Sends the signal to the target. Whether that was possible would interest the sender, whom
-    /// we cannot tell.
+    /// Sends the signal to the target. Only the sender would need to know whether that was
+    /// possible, and we cannot tell it.
     fn relay(&self, received: &Received) {
-        // SAFETY: these take numbers only. The target has not been waited for, so that the id is
-        // still its own.
+        // SAFETY: these take numbers only. The target has not been waited for, so the id is still
+        // its own.
         unsafe {
             match received.queued_value {
                 Some(value) => {
@@ -402,7 +402,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if self.gate.is_some() && self.status.is_none() {
-            // It would end by itself, but not while somebody has stopped it.
+            // The child would end by itself, but not while it is stopped.
             // SAFETY: takes numbers only; the target has not been waited for.
             unsafe { libc::kill(self.pid, libc::SIGKILL) };
             let _ = wait(self.pid, 0);
@@ -411,7 +411,7 @@ impl Drop for Target {
 }
 
 impl User {
-    /// Whether there is nothing to do to run programs as this user. Root always sets the groups.
+    /// Whether nothing has to change to run programs as this user. Root always sets the groups.
     fn is_current(&self) -> bool {
         // SAFETY: these only return ids of the process.
         let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
@@ -419,7 +419,7 @@ impl User {
     }
 }
 
-/// What the child does, with all that it needs: it must not allocate.
+/// What the child does, with everything it needs, because it must not allocate.
 struct Plan<'a> {
     argv: &'a [*const c_char],
     user: Option<(libc::uid_t, libc::gid_t, Vec<libc::gid_t>)>,
@@ -429,7 +429,7 @@ struct Plan<'a> {
     report: RawFd,
 }
 
-/// Which step of the child failed, and the error number.
+/// The step of the child that failed, and the error number.
 type Failure = [u8; 8];
 
 const STEP_USER: i32 = 1;
@@ -442,7 +442,7 @@ fn parse_failure(failure: Failure) -> (i32, c_int) {
 
 impl Plan<'_> {
     fn carry_out(&self) -> ! {
-        // Else it would not notice our end.
+        // Otherwise the child would not notice our end.
         // SAFETY: takes a number only; this is the child's copy.
         unsafe { libc::close(self.go_writer) };
         self.inherited.restore_dispositions_and_limits();
@@ -465,7 +465,8 @@ impl Plan<'_> {
         self.fail(STEP_EXEC)
     }
 
-    /// Made directly: the C library's functions coordinate threads, which the child does not have.
+    /// Called directly, because the C library's functions coordinate threads, which the child does
+    /// not have.
     fn become_user(&self) -> bool {
         let Some((uid, gid, groups)) = &self.user else { return true };
         // SAFETY: the pointer is to as many groups as the call is told; the others take numbers.
@@ -476,7 +477,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Reports the error of the last system call, and ends.
+    /// Reports the error of the last system call and ends.
     fn fail(&self, step: i32) -> ! {
         let code = io::Error::last_os_error().raw_os_error().unwrap_or(0);
         let report = [step, code];
@@ -494,8 +495,7 @@ fn pidfd_open(pid: pid_t) -> io::Result<OwnedFd> {
     if fd == -1 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just opened (close-on-exec, as all of this kind) and nobody else
-    // has it.
+    // SAFETY: the descriptor was just opened (close-on-exec, as all pidfds) and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 

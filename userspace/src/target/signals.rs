@@ -1,4 +1,4 @@
-//! Sets and dispositions of signals.
+//! Signal sets and dispositions.
 
 use std::fs::File;
 use std::io;
@@ -7,15 +7,15 @@ use std::ptr;
 
 use libc::{c_int, sigset_t};
 
-/// The highest signal.
+/// The highest signal number.
 pub(super) const LAST: c_int = 64;
 
-/// The bit of a signal in a mask as the kernel shows it.
+/// The signal's bit in a mask as shown by the kernel.
 pub(super) fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// The set of these signals. Async-signal-safe.
+/// Returns the set of these signals. Async-signal-safe.
 pub(crate) fn set(signals: &[c_int]) -> sigset_t {
     // SAFETY: the set is integers, for which zero is valid, and initialised by sigemptyset.
     unsafe {
@@ -28,7 +28,7 @@ pub(crate) fn set(signals: &[c_int]) -> sigset_t {
     }
 }
 
-/// The set of all signals. Async-signal-safe.
+/// Returns the set of all signals. Async-signal-safe.
 pub(super) fn all() -> sigset_t {
     let mut set = set(&[]);
     // SAFETY: the set is valid.
@@ -36,8 +36,8 @@ pub(super) fn all() -> sigset_t {
     set
 }
 
-/// Changes which signals are blocked on this thread, `how` as for sigprocmask(2); returns the mask
-/// before. Async-signal-safe.
+/// Changes which signals are blocked on this thread; `how` as for sigprocmask(2). Returns the
+/// previous mask. Async-signal-safe.
 pub(crate) fn change_mask(how: c_int, set: &sigset_t) -> sigset_t {
     let mut before = self::set(&[]);
     // SAFETY: both sets are valid. Only a wrong `how` could make this fail.
@@ -45,7 +45,7 @@ pub(crate) fn change_mask(how: c_int, set: &sigset_t) -> sigset_t {
     before
 }
 
-/// The signals that are blocked on this thread.
+/// The signals blocked on this thread.
 pub(super) fn mask() -> sigset_t {
     change_mask(libc::SIG_BLOCK, &set(&[]))
 }
@@ -56,27 +56,27 @@ pub(crate) fn is_ignored(signal: c_int) -> bool {
     change_action(signal, ptr::null(), &mut action) && action[0] == libc::SIG_IGN
 }
 
-/// Makes the process ignore the signal, or take the default action. Async-signal-safe.
+/// Makes the process ignore the signal, or take its default action. Async-signal-safe.
 pub(super) fn set_ignored(signal: c_int, ignored: bool) {
     let mut action = KernelAction::default();
     action[0] = if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
     change_action(signal, &action, ptr::null_mut());
 }
 
-/// What the kernel takes as action: the handler, then flags and mask, in an order that differs
-/// between architectures but does not matter when they are zero. Large enough for all of them.
+/// The action as the kernel takes it: the handler, then flags and mask, whose order differs between
+/// architectures but does not matter when they are zero. Large enough for all architectures.
 type KernelAction = [usize; 8];
 
-/// Made directly, because the C library hides two signals that it uses itself, and whose
-/// disposition it changes when the first thread is made.
+/// Called directly, because the C library hides two signals that it uses itself, and it changes
+/// their disposition when the first thread is created.
 fn change_action(signal: c_int, new: *const KernelAction, old: *mut KernelAction) -> bool {
     const MASK_BYTES: usize = 8;
     // SAFETY: each pointer is null or to an action; no action of ours has a handler to run.
     unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, MASK_BYTES) == 0 }
 }
 
-/// A descriptor that is readable while one of these signals waits, and gives what is known about
-/// it; the signals must be blocked.
+/// Returns a descriptor that is readable while one of these signals is pending, and that returns
+/// the information about it. The signals must be blocked.
 pub(crate) fn descriptor(signals: &[c_int]) -> io::Result<File> {
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
     // SAFETY: the set is valid.
@@ -88,7 +88,7 @@ pub(crate) fn descriptor(signals: &[c_int]) -> io::Result<File> {
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Name of the signal, as `kill -l` has it.
+/// Name of the signal, as `kill -l` shows it.
 pub(super) fn name(signal: c_int) -> Option<&'static str> {
     Some(match signal {
         libc::SIGHUP => "SIGHUP",

@@ -1,4 +1,4 @@
-//! How the target ended, and ending likewise.
+//! How the target ended, and how to end in the same way.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use super::signals;
 pub struct WaitStatus(c_int);
 
 impl WaitStatus {
-    /// From the status of wait(2) of a process that ended.
+    /// Takes the status that wait(2) returned for a process that ended.
     pub fn from_raw(raw: i32) -> WaitStatus {
         WaitStatus(raw)
     }
@@ -23,17 +23,17 @@ impl WaitStatus {
         self.0
     }
 
-    /// Its exit status, 0 to 255; `None` if it was killed by a signal.
+    /// The exit status, 0 to 255; `None` if the process was killed by a signal.
     pub fn code(self) -> Option<i32> {
         libc::WIFEXITED(self.0).then(|| libc::WEXITSTATUS(self.0))
     }
 
-    /// Number of the signal that killed it; `None` if it exited.
+    /// Number of the signal that killed the process; `None` if it exited.
     pub fn signal(self) -> Option<i32> {
         libc::WIFSIGNALED(self.0).then(|| libc::WTERMSIG(self.0))
     }
 
-    /// Whether it exited with status 0.
+    /// Whether the process exited with status 0.
     pub fn success(self) -> bool {
         self.code() == Some(0)
     }
@@ -48,13 +48,14 @@ impl WaitStatus {
         // SAFETY: the limit is valid; the other calls take numbers only.
         unsafe {
             libc::setrlimit(libc::RLIMIT_CORE, &none);
-            libc::prctl(libc::PR_SET_DUMPABLE, 0); // where core dumps go to a pipe, limits are moot
+            libc::prctl(libc::PR_SET_DUMPABLE, 0); // if core dumps go to a pipe, limits have no effect
         }
         signals::set_ignored(signal, false);
         signals::change_mask(libc::SIG_UNBLOCK, &signals::set(&[signal]));
         // SAFETY: takes a number only.
         unsafe { libc::raise(signal) };
-        // Still here: the first process of a container cannot kill itself. Shells say it so.
+        // Still running: the first process of a container cannot kill itself. Shells report the
+        // signal this way.
         process::exit(128 + signal)
     }
 }

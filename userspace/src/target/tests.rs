@@ -105,7 +105,8 @@ fn programs_that_cannot_run_are_told() {
         refused(script),
         (format!("cannot run {script}: the interpreter that it names does not exist"), 127)
     );
-    // By itself, as the system says something else if PATH has directories that we may not read.
+    // Tested separately, because the system reports something else if PATH has directories that we
+    // may not read.
     let error = io::Error::from_raw_os_error(libc::ENOENT);
     let error = SpawnError::NotFound { program: "no-such-program".into(), error };
     assert_eq!(error.to_string(), "cannot run no-such-program: not found in PATH");
@@ -121,7 +122,7 @@ fn the_target_runs_as_the_user() {
         daemon.uid, daemon.gid
     );
     let mut target = Target::spawn(&Spec { user: Some(daemon), ..shell(&check) }).unwrap();
-    // SAFETY: only asks.
+    // SAFETY: only a query.
     if unsafe { libc::geteuid() } != 0 {
         let error = target.release().unwrap_err();
         assert_eq!(error.to_string(), "cannot run programs as daemon: Operation not permitted");
@@ -134,13 +135,13 @@ fn the_target_runs_as_the_user() {
 }
 
 // Most of what the target must not notice depends on how our process was started, and signals must
-// not hit the test harness. So these tests run this test program once more, as `stand_in` only,
-// and there in a process of its own.
+// not hit the test harness. So these tests run this test program again, only as `stand_in`, and in
+// a process of its own.
 
 const COMMAND: &str = "RPCPROBE_TEST_COMMAND";
 const DIRECTORY: &str = "RPCPROBE_TEST_DIRECTORY";
 
-/// Not a test: runs a command as the program does, when another test wants it.
+/// Not a test by itself: runs a command as the program does, when another test needs it.
 #[test]
 #[ignore = "a part of other tests"]
 fn stand_in() {
@@ -151,11 +152,11 @@ fn stand_in() {
     // SAFETY: the only other thread of this process waits for the test; the child has no other.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // A group of its own, so that signals to it spare the harness.
+        // A separate group, so that signals to it do not reach the harness.
         // SAFETY: takes numbers only.
         unsafe { libc::setpgid(0, 0) };
         let argv = ["/bin/sh".into(), "-c".into(), script].to_vec();
-        // What a library might do to us.
+        // Changes that a library might make to this process.
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: the limit is valid.
         unsafe {
@@ -178,7 +179,8 @@ fn stand_in() {
     fs::write(directory.join("status"), status.to_string()).unwrap();
 }
 
-/// A command that does the shell script `prologue` and then becomes the arguments added to it.
+/// Makes a command that runs the shell script `prologue` and then becomes the arguments added to
+/// it.
 fn prepared(prologue: &str, directory: &Path) -> Command {
     let mut command = Command::new("/bin/sh");
     command
@@ -192,7 +194,7 @@ fn prepared(prologue: &str, directory: &Path) -> Command {
     command
 }
 
-/// Undoes what a test under `nohup` inherits.
+/// Undoes what a test inherits under `nohup`.
 fn signals_as_usual() -> std::io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
         // SAFETY: no handler is set.
@@ -201,7 +203,7 @@ fn signals_as_usual() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Like [`prepared`], to run [`stand_in`] with that target.
+/// Like [`prepared`], but runs [`stand_in`] with this target.
 fn prepared_stand_in(prologue: &str, directory: &Path, script: &str) -> Command {
     let (_crate, name) = concat!(module_path!(), "::stand_in").split_once("::").unwrap();
     let mut command = prepared(prologue, directory);
@@ -226,12 +228,12 @@ impl StandIn {
         StandIn { process, directory }
     }
 
-    /// Content of a file, empty if there is none.
+    /// The content of a file; empty if there is none.
     fn read(&self, file: &str) -> String {
         fs::read_to_string(self.directory.path().join(file)).unwrap_or_default()
     }
 
-    /// Our process id and that of the target, once it runs.
+    /// Ids of our process and of the target, once it runs.
     fn ids(&self) -> [pid_t; 2] {
         until("the target starts", || self.read("ready").ends_with('\n'));
         let text = self.read("ready");
@@ -239,7 +241,7 @@ impl StandIn {
         [ids.next().unwrap(), ids.next().unwrap()]
     }
 
-    /// Waits for the end; how it ended, and by what it was interrupted.
+    /// Waits for the end; returns how it ended and by what it was interrupted.
     fn end(&mut self) -> (String, String) {
         let mut ended = None;
         until("the stand-in ends", || {
@@ -291,7 +293,7 @@ fn the_target_inherits_what_we_inherited() {
     }
 }
 
-/// A target that appends a line to `got` for each signal that it gets, and ends on SIGUSR2.
+/// A target that appends a line to `got` for each signal that it receives, and ends on SIGUSR2.
 const COUNTS: &str = r#"
     trap 'echo INT >>"$RPCPROBE_TEST_DIRECTORY/got"' INT
     trap 'echo TERM >>"$RPCPROBE_TEST_DIRECTORY/got"' TERM
@@ -331,7 +333,7 @@ fn signals_to_the_group_arrive_once() {
         std::thread::sleep(20 * SETTLE);
         assert_eq!(stand_in.read("got"), expected);
     }
-    // After that, one to us alone is still told from these.
+    // After that, a signal to us alone is still recognised.
     kill(we, libc::SIGTERM);
     expected += "TERM\n";
     until("the signal arrives", || stand_in.read("got") == expected);

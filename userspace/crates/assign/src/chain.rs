@@ -30,7 +30,8 @@ impl Chain {
         }
     }
 
-    /// Tells each gap between the steps of the request, and whom the child of it asks; `with` one more child.
+    /// Calls `tell` with each gap between the steps of the request, and the server that the gap's child asks; `with`
+    /// one more child.
     pub fn gaps(
         &self,
         served: &Served,
@@ -86,7 +87,7 @@ impl Model {
         self.gaps.entry((gap, whom)).or_default().add(length);
     }
 
-    /// Adds a request with so many children.
+    /// Adds a request with this number of children.
     pub fn count(&mut self, children: usize) {
         if self.counts.len() <= children {
             self.counts.resize(children + 1, 0.0);
@@ -94,7 +95,7 @@ impl Model {
         self.counts[children] += 1.0;
     }
 
-    /// So many children come in a nanosecond for nobody's sake.
+    /// Sets the rate of children without a parent, per nanosecond.
     pub fn parentless(&mut self, rate: f64) {
         self.parentless_score = rate.ln();
     }
@@ -103,7 +104,7 @@ impl Model {
         self.parentless_score
     }
 
-    /// Makes of what was added what is looked up.
+    /// Computes, from what was added, what is looked up.
     pub fn settle(&mut self) {
         self.gaps.values_mut().for_each(Density::settle);
         let total: f64 = self.counts.iter().sum();
@@ -118,7 +119,7 @@ impl Model {
         self.gaps.get(&(gap, whom)).unwrap_or(&self.unseen).score(length)
     }
 
-    /// The same of all steps of a request, `with` one more child.
+    /// The same for all steps of a request together, `with` one more child.
     pub fn of_chain(
         &self,
         served: &Served,

@@ -2,27 +2,27 @@
 
 use crate::Step;
 
-/// Which steps of a request a gap lies between.
+/// The steps of a request between which a gap lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gap {
     /// From its receipt to its first child.
     First,
     /// From the last answer to the next child.
     Next,
-    /// From one child to another that is asked before that is answered.
+    /// From one child to another that is asked before the first one is answered.
     Beside,
-    /// From the last answer to its own.
+    /// From the last answer to the request's own answer.
     Last,
-    /// From its receipt to its answer, of one that has no children.
+    /// From the receipt of a request without children to its answer.
     Only,
 }
 
-/// Gaps are told apart by a seventh, from a microsecond to ten seconds; shorter and longer ones are the shortest and the
-/// longest.
+/// The bins of gaps grow by a seventh, from a microsecond to ten seconds. Shorter gaps count in the first bin, longer
+/// gaps in the last.
 const RATIO: f64 = 1.15;
 const SHORTEST_NS: f64 = 1_000.0;
 const BINS: usize = 116;
-/// Of all gaps, the part that is of any length; and as many are added to those that were seen.
+/// Smoothing: the part of all gaps that is spread over all bins, and what is added to each bin.
 const ANY_PART: f64 = 0.02;
 const ANY: f64 = 0.05;
 
@@ -30,11 +30,11 @@ const ANY: f64 = 0.05;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
     ns: u64,
-    /// In turns of the loop, from [`LAGS`] - 2 on that; [`LAGS`] - 1: not known.
+    /// In turns of the loop, at most [`LAGS`] - 2; [`LAGS`] - 1: not known.
     lag: usize,
 }
 
-/// Lengths in turns that are told apart.
+/// Number of lengths in turns that are distinguished.
 const LAGS: usize = 6;
 
 impl Length {
@@ -49,11 +49,11 @@ impl Length {
     }
 }
 
-/// The distribution of one kind of gap: how many turns, and given that, how long.
+/// The distribution of one kind of gap: of the number of turns and, given that number, of the time.
 #[derive(Clone, Debug)]
 pub struct Density {
     by_lag: [Times; LAGS],
-    /// The logarithm of how likely so many turns are.
+    /// The logarithm of how likely each number of turns is.
     lag_scores: [f64; LAGS],
 }
 
@@ -70,7 +70,7 @@ impl Density {
         self.by_lag[length.lag].add(length.ns);
     }
 
-    /// Makes of what was added what is looked up.
+    /// Computes, from what was added, what is looked up.
     pub fn settle(&mut self) {
         let total: f64 = self.by_lag.iter().map(|of| of.total).sum();
         for (times, score) in self.by_lag.iter_mut().zip(&mut self.lag_scores) {
@@ -113,7 +113,7 @@ impl Times {
         self.total += 1.0;
     }
 
-    /// Makes of what was added what is looked up.
+    /// Computes, from what was added, what is looked up.
     pub fn settle(&mut self) {
         let any = ANY_PART * self.total / BINS as f64 + ANY;
         for at in 0..BINS {

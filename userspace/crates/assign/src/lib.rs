@@ -1,10 +1,10 @@
-//! Parents of requests of which nothing else tells, by all requests of a server together.
+//! Infers the parents of requests without other evidence, from all requests of a server together.
 //!
-//! A server with several requests in its hands asks others for their sake, and where it goes on after a timer, or in another
-//! thread, nothing at that moment tells for which. But it does the same again and again: from these each child gets the
-//! parent with which the steps of all its requests are likeliest. The idea is that of TraceWeaver (Ashok et al., SIGCOMM 2024).
-//! Where one thread makes all steps, an event loop, it works in an order, which tells the most ([`loops`]); elsewhere the times
-//! between the steps repeat ([`times`]).
+//! A server with several requests in progress asks others for their sake. If it goes on after a timer, or in another
+//! thread, nothing at that moment shows for which request. But a server repeats the same steps: each child gets the
+//! parent with which the steps of all requests of the server are likeliest. The idea is that of TraceWeaver (Ashok et
+//! al., SIGCOMM 2024). If one thread makes all steps, an event loop, it works in an order, which is the best evidence
+//! ([`loops`]). Elsewhere the times between the steps repeat ([`times`]).
 
 mod chain;
 mod density;
@@ -13,20 +13,22 @@ mod times;
 
 use rustc_hash::FxHashMap;
 
-/// So many requests are looked at together: more need more memory, and the server may have changed.
+/// Number of requests that are examined together: more need more memory, and the server may have changed.
 const AT_ONCE: usize = 1 << 14;
-/// Most requests served that are kept for children that are not found yet: of a server that seldom asks others.
+/// Limit of the served requests that are kept for children that are not found yet. A server that seldom asks others
+/// reaches it.
 const MOST_SERVED: usize = 8 * AT_ONCE;
-/// Most children of a request that gets more.
+/// A request with more children than this gets no more.
 const MOST_CHILDREN: usize = 64;
-/// Children whose parents are known and that have several candidates: so many, and so large a part of them has to be given
-/// those parents by the times alone, or none of the others is given one. In `experiments/trees` it is 89 to 99 %.
+/// How known parents are checked. Of the children with a known parent and several candidates, there have to be at least
+/// this many, and at least this part of them has to get the known parent by inference alone. Otherwise no other child
+/// is given a parent. In `experiments/trees` the part is 89 to 99 %.
 const CHECKED: usize = 20;
 const AGREED_PART: f64 = 0.8;
-/// Children of a server that are looked at by the order of its loop, which takes 0.3 ms for each where a request lives
-/// through 60 of them; the times, 9 us.
+/// Limit of the children of a server that are examined by the order of its loop. This takes 0.3 ms for each child if 60
+/// children are asked during a request; the times take 9 us.
 const MOST_ORDERED: usize = 8192;
-/// Turns of a loop whose begins are kept with a step.
+/// Number of turns of a loop whose begins are kept with a step.
 pub const TURNS: usize = 5;
 
 /// When a step of a request was made.
@@ -34,18 +36,18 @@ pub const TURNS: usize = 5;
 pub struct Step {
     /// CLOCK_MONOTONIC.
     pub ns: u64,
-    /// In which turn of a loop, if the thread has one.
+    /// The turn of a loop in which it was made, if the thread has a loop.
     pub turn: Option<Turn>,
 }
 
 /// A turn of an event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Any number, the same for the same.
+    /// Names the thread: any number, the same for the same thread.
     pub thread: u32,
-    /// How often the thread had asked what is ready.
+    /// How often the thread had polled for what is ready.
     pub number: u64,
-    /// When it had the answer to that, the one before, and so on; 0 where that is not known.
+    /// When that poll returned, the poll before it, and so on; 0 where that is not known.
     pub begun_ns: [u64; TURNS],
 }
 
@@ -53,7 +55,7 @@ pub struct Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     pub id: u64,
-    /// It had been read, and its answer was written.
+    /// When it had been read, and when its answer was written.
     pub received: Step,
     pub answered: Step,
 }
@@ -62,14 +64,14 @@ pub struct Served {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
     pub id: u64,
-    /// Whom it asks: any number, the same for the same.
+    /// Names the server that it asks: any number, the same for the same server.
     pub whom: u64,
-    /// It began to be written, and its answer had been read.
+    /// When it began to be written, and when its answer had been read.
     pub asked: Step,
     pub heard: Step,
     /// The request for which it was made, if that is known.
     pub parent: Option<u64>,
-    /// That is only guessed.
+    /// Whether `parent` is only guessed.
     pub guessed: bool,
 }
 
@@ -79,26 +81,27 @@ impl Made {
     }
 }
 
-/// The parent of a request, by the times of all.
+/// The parent of a request, inferred from the steps of all requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assigned {
     pub child: u64,
     pub parent: u64,
 }
 
-/// What a server has served and made, in the order in which it is found. Of what was long ago only the parents are kept that
-/// were told: 96 bytes for each of the last requests, 16 for each parent.
+/// What a server has served and made, in the order in which it is found. Of older requests only the inferred parents
+/// are kept. This takes 152 bytes for each of the last served requests, 184 for each of the last made, and 16 for each
+/// parent.
 #[derive(Debug, Default)]
 pub struct Family {
     served: Vec<Served>,
     made: Vec<Made>,
     assigned: Vec<Assigned>,
     threads: Threads,
-    /// So many were looked at by the order of its loop.
+    /// Number of children that were examined by the order of its loop.
     ordered: usize,
 }
 
-/// Which threads make a server's steps. Where that is one, it is a loop, and its turns tell more than the time.
+/// Which threads make a server's steps. If one thread makes all, it is a loop, and its turns show more than the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Threads {
     #[default]
@@ -129,7 +132,7 @@ impl Family {
         }
     }
 
-    /// A request that it has made was found. For whom, those tell that it has served, which are found later.
+    /// A request that it has made was found. The served requests that may be its parents are found later.
     pub fn makes(&mut self, made: Made) {
         self.threads.note([made.asked, made.heard]);
         self.made.push(made);
@@ -138,7 +141,7 @@ impl Family {
         }
     }
 
-    /// The parents of those requests whose parents are not known.
+    /// The inferred parents of the requests whose parents are not known.
     pub fn finish(mut self) -> Vec<Assigned> {
         while !self.made.is_empty() {
             self.settle();
@@ -146,7 +149,7 @@ impl Family {
         self.assigned
     }
 
-    /// Looks at those that were made first, and forgets them.
+    /// Examines the requests that were made first, and forgets them.
     fn settle(&mut self) {
         self.served.sort_unstable_by_key(|served| (served.received.ns, served.id));
         self.made.sort_unstable_by_key(|made| (made.asked.ns, made.id));
@@ -174,14 +177,14 @@ impl Family {
             adopt(&mut part, &by_order);
             self.assigned.extend(by_order);
         }
-        // Of those of which the order does not tell, the times may.
+        // For children that get no parent from the order, the times may show it.
         self.assigned.extend(times::assign(served, &part));
         let since_ns = self.made.first().map_or(u64::MAX, |made| made.asked.ns);
         self.served.retain(|served| served.answered.ns >= since_ns);
     }
 }
 
-/// Takes what is assigned for known, as a guess.
+/// Enters the assigned parents as known, but guessed.
 fn adopt(made: &mut [Made], assigned: &[Assigned]) {
     let parents: FxHashMap<u64, u64> =
         assigned.iter().map(|told| (told.child, told.parent)).collect();

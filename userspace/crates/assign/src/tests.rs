@@ -6,7 +6,7 @@ fn step(ns: u64) -> Step {
 
 const MS: u64 = 1_000_000;
 
-/// As they are found: in the order of their ends, a child before its parent.
+/// Adds requests as they are found: in the order of their ends, a child before its parent.
 fn assign(served: Vec<Served>, made: Vec<Made>) -> Vec<Assigned> {
     let mut family = Family::default();
     let served = served.into_iter().map(|served| (served.answered.ns, Some(served), None));
@@ -20,8 +20,9 @@ fn assign(served: Vec<Served>, made: Vec<Made>) -> Vec<Assigned> {
     family.finish()
 }
 
-/// A server that sleeps 3 ms, asks, and answers 1 ms after it has the answer: `in_hand` requests at any time. Returns them, its
-/// requests, and their true parents; of every fifth the parent is known.
+/// A server that sleeps 3 ms, asks, and answers 1 ms after it has the answer, with `in_hand` requests at any time.
+/// Returns the requests that it served, the requests that it made, and their true parents; the parent of every fifth is
+/// known.
 fn sleeper(count: u64, in_hand: u64) -> (Vec<Served>, Vec<Made>, Vec<u64>) {
     let mut random = fastrand::Rng::with_seed(7);
     let (mut served, mut made, mut truth) = (Vec::new(), Vec::new(), Vec::new());
@@ -60,7 +61,7 @@ fn steps_that_repeat_tell_the_parents() {
     assert!(right * 100 >= assigned.len() * 97, "{right} of {}", assigned.len());
 }
 
-/// Parents that are known are not told again, and nothing comes of what lies outside of all.
+/// Known parents are not inferred again, and an inferred parent serves throughout its child.
 #[test]
 fn a_parent_serves_all_the_while() {
     let (served, made, _) = sleeper(1_000, 4);
@@ -73,7 +74,7 @@ fn a_parent_serves_all_the_while() {
     }
 }
 
-/// What is asked at any time, beside requests whose children are all known, is for none of them.
+/// What is asked at any time, beside requests whose children are all known, gets none of them as parent.
 #[test]
 fn what_comes_at_any_time_has_no_parent() {
     let (served, mut made, _) = sleeper(1_000, 4);
@@ -94,7 +95,7 @@ fn what_comes_at_any_time_has_no_parent() {
     assert!(assigned.len() <= 4, "{}", assigned.len());
 }
 
-/// Requests that come together, of which each child may be each one's: whatever the others are given, one is left.
+/// Requests that come together, where each child fits each request: whatever parents the others get, one is left.
 #[test]
 fn children_that_could_change_places_have_no_parent() {
     let (mut served, mut made, _) = sleeper(1_000, 4);
@@ -116,7 +117,7 @@ fn children_that_could_change_places_have_no_parent() {
     assert_eq!(assigned, []);
 }
 
-/// Nothing shows that the times tell.
+/// Nothing shows that the times are evidence.
 #[test]
 fn without_known_parents_nothing_is_told() {
     let (served, mut made, _) = sleeper(1_000, 4);
@@ -124,7 +125,7 @@ fn without_known_parents_nothing_is_told() {
     assert_eq!(assign(served, made), []);
 }
 
-/// Known parents that are none by the times.
+/// Known parents that contradict the times.
 #[test]
 fn times_that_contradict_known_parents_tell_nothing() {
     let (served, mut made, _) = sleeper(1_000, 8);
@@ -137,7 +138,7 @@ fn times_that_contradict_known_parents_tell_nothing() {
     assert_eq!(assign(served, made), []);
 }
 
-/// Of a thousand in hand, and of a request with a thousand children.
+/// A thousand requests in progress, and a request with a thousand children.
 #[test]
 fn crowds_are_left_out() {
     let span = |id| Served { id, received: step(0), answered: step(1_000 * MS) };
@@ -156,7 +157,7 @@ fn crowds_are_left_out() {
     assert!(assign(two, made).iter().all(|assigned| assigned.parent == 1));
 }
 
-/// Requests are looked at so many at a time; those at the edges are told as well.
+/// Requests are examined part by part. Requests at the edges of a part get parents as well.
 #[test]
 fn long_captures_are_told_part_by_part() {
     let count = 7 * AT_ONCE as u64 / 2;
@@ -167,7 +168,7 @@ fn long_captures_are_told_part_by_part() {
     assert!(right * 100 >= assigned.len() * 97, "{right} of {}", assigned.len());
 }
 
-/// A server that has served many requests, and seldom asks for one, does not keep all of them.
+/// Not all requests are kept of a server that has served many and seldom asks others.
 #[test]
 fn what_was_served_long_ago_is_forgotten() {
     let mut family = Family::default();

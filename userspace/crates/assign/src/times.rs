@@ -1,30 +1,32 @@
-//! Parents by the times between the steps of a server's requests.
+//! Infers parents from the times between the steps of a server's requests.
 //!
-//! A request's children come one after the other, or some at once. The gaps from its receipt to its first child
-//! ([`density::Gap::First`](crate::density::Gap::First)), from an answer to the next child (`Next`), between two that are asked
-//! at once (`Beside`) and from the last answer to its own (`Last`), each by whom the child asks, have a distribution of their own
-//! ([`crate::density`]), and so has the number of children. What is asked for nobody's sake comes at any time. The distributions
-//! are first those of the children whose parents are known; then of those, too, that got one from these. Where hardly any
-//! parents are known, nothing is told. What is likeliest is looked for one child at a time, again and again, so that
-//! the cost is linear.
+//! A request's children come one after the other, or several at once. There are gaps from its receipt to its first
+//! child ([`density::Gap::First`](crate::density::Gap::First)), from an answer to the next child (`Next`), between two
+//! children that are asked at once (`Beside`), and from the last answer to the request's own (`Last`). Each kind of gap
+//! has its own distribution for each server that the child asks ([`crate::density`]), and so has the number of
+//! children. Children without a parent come at any time. The distributions are first those of the children whose
+//! parents are known, then also those of the children that got a parent from these. If hardly any parents are known,
+//! none are inferred. The likeliest parent is searched for one child at a time, again and again, so that the cost is
+//! linear.
 
 use crate::chain::{Chain, Model};
 use crate::{Assigned, Made, Served, AGREED_PART, CHECKED, MOST_CHILDREN};
 
-/// Most candidates of a child; with more nothing is told. The cost is linear in them: with 17, 9 us a child, with 130, 50 us.
+/// Limit of the candidates of a child; with more, no parent is inferred. The cost is linear in their number: 9 us a
+/// child with 17, 50 us with 130.
 pub(crate) const MOST_CANDIDATES: usize = 256;
-/// Most requests that a server has in its hands, or had a moment ago, for any to be looked at.
+/// Limit of the requests that a server has in progress, or had a moment ago; with more, a child has no candidates.
 const MOST_IN_HAND: usize = 1024;
-/// Rounds over all children. In `experiments/trees` hardly any gets another parent in the ninth.
+/// Number of rounds over all children. In `experiments/trees` hardly any child gets another parent in the ninth.
 const ROUNDS: usize = 8;
-/// How likely a parent has to be, of all that it may be and none. In `experiments/trees`, with 32 in flight, those between 0.5
-/// and 0.8 are right in a third.
+/// How likely a parent has to be, among all candidates and no parent. In `experiments/trees`, with 32 in flight, of the
+/// parents between 0.5 and 0.8 a third is right.
 const LIKELY_ENOUGH: f64 = 0.8;
-/// Of children, the part that may have no parent although all have one.
+/// The part of the children that is assumed to have no parent, even if all have one.
 const PARENTLESS_PART: f64 = 0.01;
 
-/// The parents of requests that were made one after the other, of those that the server had in its hands then, in the order
-/// of their receipt.
+/// The parents of the requests `made`, in the order in which they were asked, among the requests `served` meanwhile, in
+/// the order of their receipt.
 pub(crate) fn assign(served: &[Served], made: &[Made]) -> Vec<Assigned> {
     if made.iter().all(|made| made.parent.is_some()) {
         return Vec::new();
@@ -42,7 +44,7 @@ pub(crate) fn assign(served: &[Served], made: &[Made]) -> Vec<Assigned> {
     }
 }
 
-/// Which requests each child may have been made for, as indices: those that were served all the while.
+/// The requests for which each child may have been made, as indices: those that were served throughout.
 struct Candidates {
     all: Vec<u32>,
     ends: Vec<usize>,
@@ -91,7 +93,7 @@ struct State<'a> {
     /// The parent of each child, and whether it is known.
     parents: Vec<Option<u32>>,
     known: Vec<bool>,
-    /// The children of each that was served, and how likely these are: of what is assigned as it was last learned.
+    /// The children of each served request, and how likely these are by the distributions that were last learned.
     chains: Vec<Chain>,
     scores: Vec<f64>,
     model: Model,
@@ -114,7 +116,7 @@ impl<'a> State<'a> {
         State { served, made, candidates, parents, known, chains, scores, model: Model::default() }
     }
 
-    /// Learns the distributions of what is assigned.
+    /// Learns the distributions from what is assigned.
     fn learn(&mut self) {
         let mut model = Model::default();
         for (served, chain) in self.served.iter().zip(&self.chains) {
@@ -137,7 +139,7 @@ impl<'a> State<'a> {
         self.model = model;
     }
 
-    /// How much likelier all is with that child among that one's than without it.
+    /// How much likelier the whole is with `child` among the children of `parent` than without it.
     fn gain(&self, child: u32, parent: u32) -> f64 {
         let at = parent as usize;
         let (served, chain) = (&self.served[at], &self.chains[at]);
@@ -150,7 +152,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The likeliest parent, and how likely it is of all that it may be and none.
+    /// The likeliest parent, and how likely it is among all candidates and no parent.
     fn likeliest(&self, child: usize) -> (Option<u32>, f64) {
         let mut best = (None, self.model.parentless_score());
         let mut gains = Vec::with_capacity(1 + MOST_CANDIDATES);
@@ -187,8 +189,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Whether the times give most of those children whose parents are known, and that have several candidates, those parents. Where
-    /// few are known firmly, those that are guessed count as well.
+    /// Whether the times confirm known parents: most of the children that have a known parent and several candidates
+    /// have to get the known parent from the times. If few parents are known firmly, guessed parents count as well.
     fn is_borne_out(&self) -> bool {
         let several = |child: &usize| {
             let known = self.parents[*child].filter(|_| self.known[*child]);
@@ -211,7 +213,8 @@ impl<'a> State<'a> {
             let (parent, likely) = self.likeliest(child);
             let parent =
                 parent.filter(|_| likely >= LIKELY_ENOUGH && parent == self.parents[child])?;
-            // The others' parents were chosen with this one in place: to exchange it for a child of another's may be as likely.
+            // The parents of the other children were chosen with this parent in place. To exchange the child for a
+            // child of another parent may be as likely.
             let exchanged: f64 = self.exchanges(child as u32, parent).map(f64::exp).sum();
             let is_enough = 1.0 / (1.0 / likely + exchanged) >= LIKELY_ENOUGH;
             let (child, parent) = (self.made[child].id, self.served[parent as usize].id);
@@ -220,7 +223,7 @@ impl<'a> State<'a> {
         assigned.collect()
     }
 
-    /// How much likelier all is if a child of that parent changes places with one of another that may be its.
+    /// How much likelier the whole is if `child` of `parent` changes places with a child of another candidate.
     fn exchanges(&self, child: u32, parent: u32) -> impl Iterator<Item = f64> + '_ {
         let others = self.candidates.of(child as usize).iter().copied();
         let others = others.filter(move |other| *other != parent);

@@ -1,7 +1,7 @@
-//! `manifest.json`: what a capture is, how it was taken, and what it lost.
+//! `manifest.json`: describes a capture, how it was taken, and what it lost.
 //!
-//! Written by rename once the events are whole, so a directory with a manifest can be attributed; and
-//! again, with figures, when it has been.
+//! The manifest is written by rename once the events are complete, so a directory with a manifest can be attributed.
+//! Attribution writes it again, with its figures.
 
 use std::collections::BTreeMap;
 
@@ -22,26 +22,26 @@ pub struct Manifest {
     pub host: Host,
     pub command: Command,
     pub labels: BTreeMap<String, String>,
-    /// CLOCK_MONOTONIC when the target was released, or all that runs of it was known; the same instant
-    /// in UTC.
+    /// CLOCK_MONOTONIC when the target was released or, for running programs, once everything about them was known.
+    /// `start_utc` is the same instant in UTC.
     pub start_ns: u64,
     pub start_utc: String,
     pub duration_ns: u64,
     pub options: Options,
     pub hooks: Vec<Hook>,
-    /// The program that took the capture, while it did.
+    /// The process that took the capture, while it ran.
     #[serde(default)]
     pub probe: ProbeProcess,
     pub counts: Counts,
     pub losses: Vec<Loss>,
     pub calibration: Calibration,
-    /// In traced threads' time.
+    /// Runs of the kernel-side programs in traced threads' time.
     #[serde(default)]
     pub programs: ProgramRuns,
-    /// What the kernel side remembers, and what of it fell out or found no room.
+    /// The kernel side's tables, with the elements they evicted or had no room for.
     #[serde(default)]
     pub tables: Vec<TableUse>,
-    /// What made the capture end before the target did, or left part of it out; empty when whole.
+    /// What made the capture end before the target did, or left part of it out; empty when the capture is complete.
     pub warnings: Vec<Warning>,
 }
 
@@ -60,15 +60,15 @@ pub struct Host {
 pub struct Command {
     pub argv: Vec<String>,
     pub pid: u32,
-    /// As wait(2) reports it; `None` when the capture ended first.
+    /// As wait(2) reports it; `None` when the capture ended before the target.
     pub wait_status: Option<i32>,
-    /// The target ran already: `argv` then says how it was selected, and `pid` is 0.
+    /// Set if the target was already running: `argv` then says how it was selected, and `pid` is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attached: Option<Attached>,
 }
 
-/// The process that took a capture. Inside a PID namespace its numbers are not those of the records: then
-/// there are none.
+/// The process that took a capture. Empty if the capture was taken inside a PID namespace, because the process's
+/// numbers there differ from those in the records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeProcess {
     pub pid: u32,
@@ -79,9 +79,9 @@ pub struct ProbeProcess {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Attached {
     pub processes: Vec<Process>,
-    /// Threads of theirs when the capture began.
+    /// Number of their threads when the capture began.
     pub threads: u64,
-    /// Why it ended.
+    /// Why the capture ended.
     pub ended: String,
 }
 
@@ -98,19 +98,19 @@ pub struct Options {
     #[serde(default)]
     pub methods: bool,
     pub ring_bytes_per_cpu: u64,
-    /// Whether tasks of runtimes were followed; `None`: not known.
+    /// Whether tasks of runtimes were followed; `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<bool>,
-    /// Which stacks were taken; `None`: none.
+    /// Which stacks were taken; `None` if no stacks were taken.
     #[serde(default)]
     pub stacks: Option<Stacks>,
-    /// The requests that were looked for; none: all kinds.
+    /// The `--request` rules of the capture; if empty, all kinds of requests were looked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<Rule>,
 }
 
 worded! {
-    /// Whose scheduler records are kept. Of a capture that broke off it is not known (an empty text).
+    /// Whose scheduler records are kept. Not known (an empty text) for a capture that broke off.
     Scope {
         Machine = "machine",
         Target = "target",
@@ -124,7 +124,7 @@ impl Default for Scope {
 }
 
 worded! {
-    /// What a reader must know of a capture as a whole. Attribution, which may be repeated, replaces its own.
+    /// What a reader must know about a capture as a whole. Attribution can be repeated; it replaces its own warnings.
     Warning {
         /// The file ends in the middle of a block.
         BreaksOff { offset: u64 } = "the events break off at byte {offset}: what came later is missing",
@@ -136,7 +136,7 @@ worded! {
 /// Which stacks are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stacks {
-    /// Samples a second on each CPU; 0: none.
+    /// Samples per second on each CPU; 0 if no samples are taken.
     pub sample_hz: u32,
     pub sleeps: Sleeps,
 }
@@ -160,7 +160,7 @@ pub struct Hook {
     /// `tp_btf`, `perf_event`, ...; `None` when not attached.
     pub attached_as: Option<String>,
     pub why_not: Option<String>,
-    /// What cannot be told without it.
+    /// What cannot be determined without this hook.
     pub purpose: String,
 }
 
@@ -170,7 +170,7 @@ pub struct Counts {
     pub records_lost: u64,
     pub raw_bytes: u64,
     pub stored_bytes: u64,
-    /// Records of traced threads, by what they cost: see [`Calibration`].
+    /// Records of traced threads, grouped by cost: see [`Calibration`].
     pub syscalls: u64,
     pub switches: u64,
     pub wakings: u64,
@@ -182,29 +182,29 @@ pub struct Counts {
     pub requests_by_kind: BTreeMap<String, u64>,
     /// Records that arrived too late to be put in order.
     pub records_late: u64,
-    /// Runs of our programs that the kernel left out: each would have left a record, or part of what one says.
+    /// Runs of our programs that the kernel skipped: each would have left a record, or part of a record's content.
     #[serde(default)]
     pub runs_left_out: u64,
-    /// How often it was not known any more where messages begin on a connection, by why.
+    /// How often framing was lost on a connection (where messages begin was no longer known), by reason.
     #[serde(default)]
     pub framing_lost: BTreeMap<String, u64>,
-    /// Pipes and connections that fell out of the kernel side's tables and came back: what is counted of their
-    /// bytes begins anew.
+    /// Pipes and connections that were evicted from the kernel side's tables and came back: the count of their bytes
+    /// begins anew.
     #[serde(default)]
     pub channels_forgotten: u64,
-    /// Context switches that left no record although none was lost.
+    /// Context switches that left no record although no record was lost.
     #[serde(default)]
     pub switches_missed: u64,
-    /// Those that left none either, but are known from the scheduler's own account.
+    /// Context switches that left no record but are known from the scheduler's own accounting.
     #[serde(default)]
     pub switches_restored: u64,
-    /// Wake-ups of traced threads, likewise: when is known, and not by whom.
+    /// Wake-ups of traced threads that left no record: their time is known, their waker is not.
     #[serde(default)]
     pub wakes_restored: u64,
-    /// Time the hypervisor took from traced threads that could not be given to an instant.
+    /// Time that the hypervisor took from traced threads and that could not be assigned to an instant.
     #[serde(default)]
     pub steal_unplaced_ns: u64,
-    /// Kernel stacks of sleeps, and samples; and the interrupts that took the samples.
+    /// Kernel stacks taken at sleeps, samples taken, and time in the interrupts that took the samples.
     #[serde(default)]
     pub sleep_stacks: u64,
     #[serde(default)]
@@ -213,42 +213,42 @@ pub struct Counts {
     pub sampling_ns: u64,
 }
 
-/// A table of the kernel side.
+/// Use of one table of the kernel side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableUse {
     pub name: String,
-    /// What an element is.
+    /// What one element holds.
     pub holds: String,
-    /// Elements at one time.
+    /// Maximum number of elements at one time.
     pub bound: u64,
-    /// How long at most an element is of use, as a rule.
+    /// How long an element is usually of use at most.
     pub use_ns: u64,
     /// Elements that were added.
     pub made: u64,
-    /// Those that were put out for others, of which many may have been of no use any more.
+    /// Elements that were evicted for others; many of these may no longer have been of use.
     pub let_go: u64,
-    /// What found no room, or was busy.
+    /// Insertions that found no room, or a busy element.
     pub refused: u64,
 }
 
-/// What the programs on the kernel side took, found out while they ran (bpf/cost.h). Those of page faults
-/// are not in it.
+/// Cost of the kernel-side programs, measured while they ran (bpf/cost.h). The programs of page faults are not
+/// included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramRuns {
     pub runs: u64,
-    /// Some of these were timed: how many, and what they took.
+    /// How many of the runs were timed, and the total time of those.
     pub timed: u64,
     pub timed_ns: u64,
-    /// Runs that a breakpoint in a program of user space caused (`--tasks`).
+    /// Runs caused by a breakpoint in a user-space program (`--tasks`).
     #[serde(default)]
     pub breakpoints: u64,
-    /// Runs that a watchpoint caused: a thread wrote a word that is watched.
+    /// Runs caused by a watchpoint: a thread wrote a watched word.
     #[serde(default)]
     pub watchpoints: u64,
 }
 
 impl ProgramRuns {
-    /// What has been added since `earlier`.
+    /// The difference since `earlier`.
     pub fn since(self, earlier: ProgramRuns) -> ProgramRuns {
         ProgramRuns {
             runs: self.runs.saturating_sub(earlier.runs),
@@ -259,7 +259,7 @@ impl ProgramRuns {
         }
     }
 
-    /// Of a run; 0 when none was timed.
+    /// Mean time of a run; 0 when no run was timed.
     pub fn mean_ns(&self) -> f64 {
         match self.timed {
             0 => 0.0,
@@ -273,18 +273,18 @@ impl ProgramRuns {
 pub struct Calibration {
     /// Added to one system call of a traced thread.
     pub syscall_ns: f64,
-    /// Added by a run of a program besides what the program itself takes: to call it, and for what it
-    /// displaces. From round trips of a byte over pipes.
+    /// Added by a run of a program, besides the program's own time: the call, and what the run displaces from the
+    /// caches. Measured with round trips of a byte over pipes.
     #[serde(default, alias = "dispatch_ns")]
     pub around_run_ns: f64,
-    /// What a program took there.
+    /// Time that a program took in the same measurement.
     #[serde(default)]
     pub run_ns: f64,
-    /// Added by a breakpoint in a program of user space besides the run that it causes: into the kernel and back. Known with
-    /// `--tasks` only.
+    /// Added by a breakpoint in a user-space program (into the kernel and back), besides the run that it causes. Known
+    /// only with `--tasks`.
     #[serde(default)]
     pub breakpoint_ns: f64,
-    /// The same of a watchpoint; 0: there are none here.
+    /// Added by a watchpoint, besides the run that it causes; 0 if this machine has no watchpoints.
     #[serde(default)]
     pub watchpoint_ns: f64,
     /// Added to one context switch with its wake-up.
@@ -293,40 +293,40 @@ pub struct Calibration {
     pub fault_ns: f64,
     /// Copying one byte through a pipe, one way: the rate behind modelled `copy` segments.
     pub copy_ns_per_byte: f64,
-    /// A call that moves one byte through a pipe, from its entry to its exit as recorded.
+    /// Duration of a call that moves one byte through a pipe, from its recorded entry to its recorded exit.
     #[serde(default)]
     pub transfer_ns: f64,
-    /// The same two through a stream socket.
+    /// As `copy_ns_per_byte` and `transfer_ns`, but through a stream socket.
     #[serde(default)]
     pub socket_copy_ns_per_byte: f64,
     #[serde(default)]
     pub socket_transfer_ns: f64,
-    /// From the recorded end of a page fault to the recorded begin of the next one where a loop does
-    /// nothing but touch pages: entry, return and our own hooks, which no hook can bracket.
+    /// Time from the recorded end of a page fault to the recorded begin of the next one, in a loop that only touches
+    /// pages. This is entry, return and our own hooks, which no hook can bracket.
     #[serde(default)]
     pub fault_outside_ns: f64,
-    /// What those faults took from their recorded begin to their end.
+    /// Time of those faults from their recorded begin to their recorded end.
     #[serde(default)]
     pub fault_inside_ns: f64,
-    /// The same from the exit of a system call to the entry of the next.
+    /// As `fault_outside_ns`, from the exit of a system call to the entry of the next.
     #[serde(default)]
     pub call_outside_ns: f64,
 }
 
 impl Manifest {
-    /// The probe's own cost on the target over the whole capture: what its programs took in traced
-    /// threads' time, by those runs of them that were timed, and what is calibrated to go with it;
-    /// page faults, breakpoints and watchpoints as calibrated; and the interrupts that took samples, as measured.
+    /// Estimates the probe's own cost on the target over the whole capture. The cost of programs is the number of their
+    /// runs in traced threads' time, multiplied by the mean of the timed runs plus the calibrated cost around a run.
+    /// Page faults, breakpoints and watchpoints count as calibrated. Interrupts that took samples count as measured.
     ///
-    /// What a run takes longer than in the tight loop of the calibration are misses of its own in the
-    /// caches, and each line it brings in there puts out another, which whoever goes on has to bring
-    /// back: it counts twice. experiments/overhead compares with what is lost.
+    /// If a run takes longer than in the tight loop of the calibration, the excess is attributed to its own cache
+    /// misses. Each line that the run fetches evicts another line, which the interrupted program must fetch again, so
+    /// the excess counts twice. experiments/overhead compares the estimate with the measured loss.
     pub fn probe_cost_ns(&self) -> u64 {
         let c = &self.calibration;
         let n = &self.counts;
         let programs = &self.programs;
         let programs_ns = match programs.runs {
-            // A capture of a version that did not time them: events x calibrated cost.
+            // A capture of a version that did not time runs: events x calibrated cost.
             0 => {
                 n.syscalls.saturating_add(n.interrupts) as f64 * c.syscall_ns
                     + n.switches as f64 * c.switch_ns
@@ -390,10 +390,10 @@ mod tests {
         assert_eq!(since(loss(5, 800, 999)), None);
         assert_eq!(since(loss(5, 1_000, 1_000)), Some(loss(5, 1_000, 1_000)));
         assert_eq!(since(loss(5, 1_100, 1_200)), Some(loss(5, 1_100, 1_200)));
-        // Begun before: what had been counted then is not ours.
+        // Begun before the start: what had been counted by then is not ours.
         assert_eq!(since(loss(34, 800, 1_200)), Some(loss(4, 1_000, 1_200)));
         assert_eq!(since(loss(30, 800, 1_000)), Some(loss(1, 1_000, 1_000)));
-        // Another one of which nothing is known: all of it may be ours.
+        // A loss of which nothing is known before the start: all of it may be ours.
         assert_eq!(since(loss(34, 700, 1_200)), Some(loss(34, 1_000, 1_200)));
     }
 

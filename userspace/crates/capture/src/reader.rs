@@ -18,11 +18,12 @@ use rpcprobe_record::RecHdr;
 /// and its reservation, which on preemptible kernels can include a preemption.
 const SLACK_NS: u64 = 5_000_000;
 
-/// Most unpacked bytes kept back because some CPU may still deliver an older record: far above
-/// what the largest rings hold, so that only a damaged file gets there.
+/// Maximum of unpacked bytes held back because some CPU may still deliver an older record. The
+/// limit is far above what the largest rings hold, so only a damaged file reaches it.
 const MOST_WAITING_BYTES: u64 = 4 << 30;
 
-/// A record that waits for its turn: `ts_ns`, then order of arrival (ties keep the ring's order).
+/// A record that waits for its turn. Ordered by `ts_ns`, then by arrival (ties keep the ring's
+/// order).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pending {
     ts_ns: u64,
@@ -30,7 +31,7 @@ struct Pending {
     place: Place,
 }
 
-/// Where a record lies: which block, from which byte on.
+/// Position of a record: its block, and the offset of its first byte.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     block: u32,
@@ -40,9 +41,9 @@ struct Place {
 /// Records of one CPU.
 #[derive(Default)]
 struct Queue {
-    /// Nearly all: those in order of time as they come.
+    /// Records that arrived in time order: nearly all of them.
     in_order: VecDeque<Pending>,
-    /// Those older than one before them.
+    /// Records older than the last record in `in_order` when they arrived.
     stragglers: BinaryHeap<Reverse<Pending>>,
     watermark_ns: u64,
 }
@@ -77,17 +78,17 @@ impl Queue {
     }
 }
 
-/// Unpacked blocks that still hold records to hand out; their memory is used again.
+/// Unpacked blocks that still hold records to hand out. Their memory is reused.
 #[derive(Default)]
 struct Blocks {
-    /// Bytes, and how many records are left in them.
+    /// The bytes of each block, and the number of its records not yet handed out.
     blocks: Vec<(Vec<u8>, u64)>,
     free: Vec<u32>,
     waiting_bytes: u64,
 }
 
 impl Blocks {
-    /// A buffer of that size, to be filled.
+    /// Returns a block with a buffer of `bytes` bytes, to be filled.
     fn take(&mut self, bytes: usize) -> u32 {
         let block = self.free.pop().unwrap_or_else(|| {
             self.blocks.push(Default::default());
@@ -98,7 +99,7 @@ impl Blocks {
         block
     }
 
-    /// One record less; the block's memory is free with the last.
+    /// Counts one record as handed out; frees the block's memory with the last one.
     fn release(&mut self, block: u32) {
         let (bytes, left) = &mut self.blocks[block as usize];
         *left = left.saturating_sub(1);
@@ -126,13 +127,14 @@ pub struct Reader<R: Read> {
     offset: u64,
     pub header: FileHeader,
     queues: Vec<Queue>,
-    /// The first record of each queue, and its CPU; also some that have been handed out since.
+    /// The first record of each queue, with its CPU. May also hold records that were handed out
+    /// since.
     firsts: BinaryHeap<Reverse<(Pending, u32)>>,
     /// No CPU will deliver a record older than this.
     safe_ns: u64,
     user: VecDeque<Place>,
     blocks: Blocks,
-    /// The block of the record handed out last.
+    /// The block of the record that was handed out last.
     lent: Option<u32>,
     stored: Vec<u8>,
     sequence: u64,
@@ -140,11 +142,11 @@ pub struct Reader<R: Read> {
     last_ns: u64,
     /// Records read so far.
     pub records: u64,
-    /// Records that came after a later one had been handed out; see [`SLACK_NS`].
+    /// Records that arrived after a later one had been handed out; see [`SLACK_NS`].
     pub late: u64,
     /// Accept a file without its end block.
     allow_truncated: bool,
-    /// Set when the file had no end block: where it broke off.
+    /// If the file had no end block: the offset at which it breaks off.
     pub truncated_at: Option<u64>,
     most_waiting_bytes: u64,
 }
@@ -153,7 +155,7 @@ impl<R: Read> Reader<R> {
     /// Reads and checks the file header.
     ///
     /// # Errors
-    /// Not a capture, another version, or (unless `allow_truncated`) found truncated on the way.
+    /// The input is not a capture, is of another version, or has a damaged header.
     pub fn new(mut input: R, allow_truncated: bool) -> Result<Self> {
         let mut bytes = [0; size_of::<FileHeader>()];
         let got = read_fully(&mut input, &mut bytes)?;
@@ -195,12 +197,12 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// When the capture ended; known once all records have been read.
+    /// When the capture ended; `None` until all records have been read.
     pub fn end_ns(&self) -> Option<u64> {
         self.ended.map(|end| end.watermark_ns.min(i64::MAX as u64))
     }
 
-    /// The next record in time order, `None` at the end.
+    /// Returns the next record in time order, `None` at the end.
     ///
     /// # Errors
     /// Damage or truncation, naming the offset.
@@ -229,7 +231,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(Item { cpu, record: self.blocks.record(place) }))
     }
 
-    /// The oldest record and its CPU, if no CPU can still deliver an older one.
+    /// Returns the oldest record and its CPU, if no CPU can still deliver an older one.
     fn next_in_time(&mut self) -> Option<(Pending, u32)> {
         loop {
             let mut top = self.firsts.peek_mut()?;
@@ -370,7 +372,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Fills `buffer` as far as the input goes; returns how far.
+/// Fills `buffer` until it is full or the input ends; returns the number of bytes read.
 fn read_fully(input: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
     let mut got = 0;
     while got < buffer.len() {
@@ -427,7 +429,7 @@ mod tests {
     #[test]
     fn records_out_of_order_come_back_in_order() {
         let mut writer = Writer::new(Vec::new(), 1, 1).unwrap();
-        // In two blocks, each time some of them older than the last of the other.
+        // In two blocks; in each, some records are older than the last record of the other.
         for (number, ts_ns) in [5, 3, 9, 4, 8, 3, 1, 7].into_iter().enumerate() {
             writer.push(0, &record(ts_ns, 10 * ts_ns as u32 + number as u32));
             if number == 3 {
@@ -470,8 +472,8 @@ mod tests {
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x5a;
-            // The start time, the padding and the watermarks carry no checksum; what is read must
-            // then still be the same records.
+            // The start time, the padding and the watermarks have no checksum. If reading succeeds,
+            // the records must still be the same.
             if let Ok(tids) = read_all(&damaged, false) {
                 let mut sorted = tids.clone();
                 sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! Writes `events.bin`: collects records per CPU, compresses them in blocks.
+//! Writes `events.bin`: collects records per CPU and compresses them in blocks.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use super::format::*;
 struct Open {
     raw: Vec<u8>,
     records: u64,
-    /// Watermark already on disk, so that an idle CPU still tells the reader that it is idle.
+    /// The watermark already on disk, so that an idle CPU still tells the reader that it is idle.
     written_ns: u64,
 }
 
@@ -46,8 +46,8 @@ impl<W: Write> Writer<W> {
         open.records += 1;
     }
 
-    /// Writes the open block of `cpu` if it is large, or if its watermark has fallen behind by
-    /// `max_lag_ns`. `watermark_ns`: all records of this CPU before it have been pushed.
+    /// Writes the open block of `cpu` if it is large, or if its watermark on disk lags by
+    /// `max_lag_ns` or more. All records of this CPU before `watermark_ns` must have been pushed.
     pub fn flush(&mut self, cpu: u32, watermark_ns: u64, max_lag_ns: u64) -> io::Result<()> {
         let open = &self.open[cpu as usize];
         let lag_ns = watermark_ns.saturating_sub(open.written_ns);
@@ -74,7 +74,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes records that user space made, all of them true at the start of the capture.
+    /// Writes records that user space made, all of which hold at the start of the capture.
     pub fn user_records<'a>(&mut self, records: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         let (mut raw, mut count) = (Vec::new(), 0);
         for record in records {
@@ -98,7 +98,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is left and the end block: only now the file is whole.
+    /// Writes what is left and the end block, which makes the file complete.
     pub fn finish(mut self, end_ns: u64) -> io::Result<W> {
         self.flush_all(end_ns)?;
         let header = BlockHeader {
@@ -140,7 +140,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// The longest run of whole records within about `limit` bytes: (bytes, records), at least one.
+/// Measures the longest run of whole records within about `limit` bytes: (bytes, records), at least
+/// one record.
 fn whole_records(raw: &[u8], limit: usize) -> (usize, u64) {
     let (mut at, mut count) = (0, 0);
     while at < limit && at + 2 <= raw.len() {

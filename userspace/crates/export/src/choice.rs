@@ -1,4 +1,4 @@
-//! The first look, at the requests only: which of them are wanted, and which were made for which.
+//! The first pass, over the requests only: chooses the requests to export and finds which of them were made for which.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,16 +10,16 @@ use rpcprobe_report::ids::Ids;
 use rpcprobe_report::{Passes, RequestFilter};
 use rpcprobe_tables::RequestRow;
 
-/// Requests whose arrow from the request they were made for is drawn at most; 24 bytes are kept of each.
+/// Maximum number of requests that get an arrow from the request that they were made for; each takes 24 bytes.
 const MOST_LINKS: usize = 1 << 20;
 
-/// Which of the requests that pass the filter.
+/// Which of the requests that pass the filter are exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     All,
-    /// So many complete ones that took longest.
+    /// This many complete requests, those with the largest latency.
     Slowest(usize),
-    /// Those under way at some time of `[from_ns, to_ns)`, since the start of the capture.
+    /// Requests under way at some time in `[from_ns, to_ns)`, counted from the start of the capture.
     Window {
         from_ns: u64,
         to_ns: u64,
@@ -43,18 +43,18 @@ pub struct Link {
     pub child: u64,
 }
 
-/// Which requests were made for which, of those that are wanted: only where the child begins after its parent, and not
-/// after its end.
+/// Which of the chosen requests were made for which. A link is kept only if the child begins after its parent and not
+/// after the parent's end.
 #[derive(Default)]
 pub struct Links {
     by_parent: Vec<Link>,
     children: Vec<u64>,
-    /// Of how many it is not told.
+    /// Number of requests with a parent that got no link because [`MOST_LINKS`] was reached.
     pub left_out: u64,
 }
 
 impl Links {
-    /// By begin.
+    /// The links to the children of `parent`, in order of their begin.
     pub fn of(&self, parent: u64) -> &[Link] {
         let first = self.by_parent.partition_point(|link| link.parent < parent);
         let after = self.by_parent.partition_point(|link| link.parent <= parent);
@@ -75,7 +75,8 @@ impl Links {
         self.by_parent.push(Link { parent, start_ns, child });
     }
 
-    /// `rows`: of the parents, among others.
+    /// Keeps the links whose parent is in `rows` and whose child begins within the parent. `rows` may hold other
+    /// requests too.
     fn keep_those_of(&mut self, rows: impl Iterator<Item = Result<Request>>) -> Result<()> {
         self.by_parent.sort_unstable();
         let mut kept: Vec<Link> = Vec::new();
@@ -93,20 +94,21 @@ impl Links {
     }
 }
 
-/// What is wanted of a capture.
+/// The requests chosen from a capture.
 pub struct Chosen {
     pub ids: Ids,
     pub requests: u64,
     pub in_capture: u64,
-    /// Incomplete requests whose latency, not known, decides: they are not among those chosen.
+    /// Incomplete requests that may belong to the choice: their unknown latency decides. They are not in `ids`.
     pub may_belong: u64,
     pub links: Links,
 }
 
-/// Chooses among the requests that `rows` reads, each time anew, of a capture that started at `capture_start_ns`.
+/// Chooses among the requests of a capture that started at `capture_start_ns`. Each call of `rows` reads them from the
+/// beginning.
 ///
 /// # Errors
-/// Passes on what `rows` fails with; two requests have one number.
+/// Passes on errors of `rows`; fails if two requests have the same id.
 pub fn choose<I: Iterator<Item = Result<RequestRow>>>(
     rows: impl Fn() -> Result<I>,
     filter: &RequestFilter,

@@ -1,7 +1,7 @@
-//! Captures for other programs: a Perfetto trace, or the tables as CSV or JSON lines.
+//! Exports captures for other programs: as a Perfetto trace, or the tables as CSV or JSON lines.
 //!
-//! All is written as it is read, once over the tables after a look at the requests: memory grows with the number of
-//! threads, and not with that of requests or segments.
+//! After a first pass over the requests, everything is written as it is read, in one pass over the tables. Memory grows
+//! with the number of threads, not with the number of requests or segments.
 
 mod choice;
 mod rows;
@@ -11,5 +11,5 @@ pub use choice::{choose, Chosen, Which};
 pub use rows::{write as write_rows, Format};
 pub use trace::{write as write_trace, LeftOut, Source};
 
-/// Asked now and then whether to go on.
+/// Called now and then during an export; an error ends the export.
 pub type GoOn<'a> = &'a dyn Fn() -> anyhow::Result<()>;

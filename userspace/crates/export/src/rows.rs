@@ -1,4 +1,4 @@
-//! A table of the capture as text: its columns and rows as they are in the file.
+//! Exports a table of the capture as text, with the columns and rows of the file.
 
 use std::io::Write;
 
@@ -14,14 +14,14 @@ use rpcprobe_tables::Batches;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A line of names, then a line a row; null is empty.
+    /// A line of column names, then a line per row; null values are empty.
     Csv,
-    /// An object a line; what is null is left out.
+    /// An object per line; null values are left out.
     JsonLines,
 }
 
 impl Format {
-    /// How the names of its files end.
+    /// File name extension of the format.
     pub fn ending(self) -> &'static str {
         match self {
             Format::Csv => "csv",
@@ -30,7 +30,7 @@ impl Format {
     }
 }
 
-/// Writes the rows of the requests wanted.
+/// Writes the rows of the requests in `ids`.
 ///
 /// # Errors
 /// The table cannot be read, `out` cannot be written, or `go_on` fails.
@@ -42,7 +42,7 @@ pub fn write(
     go_on: GoOn,
 ) -> Result<()> {
     let Batches { schema, rows } = table;
-    // The first has no rows: names of columns are written even if there are none at all.
+    // The first batch has no rows, so the column names are written even if the table has no rows.
     let batches = std::iter::once(Ok(RecordBatch::new_empty(schema))).chain(rows);
     let batches = batches.map(|batch| {
         go_on()?;

@@ -1,19 +1,19 @@
-//! Axes of time.
+//! Time axes.
 
 use serde_json::{json, Value};
 
 use rpcprobe_report::format_ns;
 
-/// A logarithmic axis of nanoseconds, from and to values that are on it: ticks say `10 us`, not `10k`.
+/// Returns a logarithmic axis of nanoseconds that covers `from_ns` to `to_ns`. Ticks are labelled `10 us`, not `10k`.
 pub fn log_ns(from_ns: u64, to_ns: u64, title: &str) -> Value {
     let (from, to) = (from_ns.max(1) as f64, to_ns.max(1) as f64);
     let (mut low, mut high) = (from.log10() - 0.05, to.log10() + 0.05);
-    // Of one value, or of values close by: some room, so that ticks are in sight.
+    // For one value, or values close together: widens the axis so that ticks are in view.
     if high - low < 1.0 {
         let middle = (low + high) / 2.0;
         (low, high) = (middle - 0.5, middle + 0.5);
     }
-    // As close as labels find room beside each other on a narrow screen (390 px, the notebooks' test).
+    // As dense as labels fit beside each other on a narrow screen (390 px, the notebooks' test).
     let steps: &[u64] = match high - low {
         ..1.3 => &[1, 2, 5],
         ..2.3 => &[1, 3],
@@ -32,7 +32,7 @@ pub fn log_ns(from_ns: u64, to_ns: u64, title: &str) -> Value {
     })
 }
 
-/// `10 us`, `2 ms`.
+/// Formats a tick, such as `10 us` or `2 ms`.
 fn tick(ns: u64) -> String {
     let text = format_ns(ns);
     match text.split_once(' ') {
@@ -43,7 +43,7 @@ fn tick(ns: u64) -> String {
     }
 }
 
-/// A linear axis of times with ticks that are round: of bars, plotly would put them where bars are.
+/// Returns a linear time axis with round ticks. For bars, plotly itself would put the ticks at the bars.
 pub fn linear(from_ns: u64, to_ns: u64, unit: Unit, title: &str) -> Value {
     const TICKS: f64 = 7.0;
     let (from, to) = (unit.value(from_ns), unit.value(to_ns.max(from_ns + 1)));
@@ -54,7 +54,7 @@ pub fn linear(from_ns: u64, to_ns: u64, unit: Unit, title: &str) -> Value {
     let first = (from / step).ceil() as u64;
     let ticks = (first..).map(|i| i as f64 * step).take_while(|at| *at <= to);
     let ticks: Vec<f64> = ticks.take(2 * TICKS as usize).collect();
-    // Decimals that tell one tick from the next.
+    // As many decimals as distinguish neighbouring ticks.
     let decimals = (-step.log10().floor()).max(0.0) as usize;
     json!({
         "title": {"text": title}, "range": [rounded(from), to],
@@ -63,12 +63,12 @@ pub fn linear(from_ns: u64, to_ns: u64, unit: Unit, title: &str) -> Value {
     })
 }
 
-/// Four decimals: JSON is to be short.
+/// Rounds to four decimals, to keep the JSON short.
 pub fn rounded(value: f64) -> f64 {
     (value * 10_000.0).round() / 10_000.0
 }
 
-/// A unit that fits times up to `whole_ns`.
+/// A unit suited to times up to `whole_ns`.
 #[derive(Clone, Copy)]
 pub struct Unit {
     pub name: &'static str,
@@ -85,7 +85,7 @@ impl Unit {
         }
     }
 
-    /// The nearest number to it: for all times below 2^53 ns it reads back as the same nanoseconds.
+    /// Returns the nearest `f64`. Times below 2^53 ns convert back to the same nanoseconds.
     pub fn value(self, ns: u64) -> f64 {
         ns as f64 / self.ns as f64
     }

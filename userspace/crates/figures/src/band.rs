@@ -31,7 +31,7 @@ impl Band {
     pub const WITH_ALL: [Band; 5] =
         [Band::All, Band::P0To50, Band::P50To90, Band::P90To99, Band::Top1];
 
-    /// The stable name.
+    /// The stable name of the band.
     pub fn name(self) -> &'static str {
         match self {
             Band::All => "all",
@@ -42,7 +42,7 @@ impl Band {
         }
     }
 
-    /// For people.
+    /// The name shown to people.
     pub fn shown(self) -> &'static str {
         match self {
             Band::All => "all",
@@ -53,19 +53,19 @@ impl Band {
         }
     }
 
-    /// Whether what is of the band `other`, one of [`Band::EACH`], is of this one.
+    /// Whether requests of the band `other`, one of [`Band::EACH`], belong to this band.
     pub fn holds(self, other: Band) -> bool {
         self == Band::All || self == other
     }
 }
 
-/// Latencies at which bands begin; `None` of too few requests, which then are all of the first band, and only
-/// [`Band::All`] is shown.
+/// Latencies at which bands begin. `None` if there are too few requests: then all requests are in the first band, and
+/// only [`Band::All`] is shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds(Option<[u64; 3]>);
 
 impl Bounds {
-    /// Of so many latencies, of which `values` holds those above 0.
+    /// Computes the bounds of `count` latencies; `values` holds those above 0.
     pub fn of(values: &mut Values, count: u64) -> Bounds {
         let bounds = |values: &mut Values| [50, 90, 99].map(|p| values.rank_bounds(count, p).0);
         Bounds((count >= FEWEST).then(|| bounds(values)))
@@ -80,7 +80,7 @@ impl Bounds {
         Band::EACH[bounds.iter().filter(|from_ns| request.latency_ns >= **from_ns).count()]
     }
 
-    /// From, included, and to, excluded.
+    /// Lower bound (inclusive) and upper bound (exclusive) of the latencies in a band.
     pub fn latencies(&self, band: Band) -> (Option<u64>, Option<u64>) {
         let Some([p50, p90, p99]) = self.0 else { return (None, None) };
         match band {

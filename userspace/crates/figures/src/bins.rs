@@ -1,14 +1,14 @@
-//! Counts on a logarithmic axis of nanoseconds.
+//! Histograms on a logarithmic axis of nanoseconds.
 
 use std::sync::OnceLock;
 
-/// Bins for each factor of 10.
+/// Bins per factor of 10.
 const PER_DECADE: u32 = 40;
-/// Of 12 days: what is longer is in the last bin.
+/// Covers 12 days; longer values are counted in the last bin.
 const DECADES: u32 = 15;
 
-/// Where bins begin, ascending: whole nanoseconds, so that no rounding decides in which bin a value is. Values of 0
-/// are in the first.
+/// Lower bounds of the bins, ascending. They are whole nanoseconds, so rounding never decides which bin a value belongs
+/// to. Values of 0 are in the first bin.
 fn edges() -> &'static [u64] {
     static EDGES: OnceLock<Vec<u64>> = OnceLock::new();
     EDGES.get_or_init(|| {
@@ -20,7 +20,7 @@ fn edges() -> &'static [u64] {
     })
 }
 
-/// How many values there are in each bin.
+/// Number of values in each bin.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     counts: Vec<u64>,
@@ -37,7 +37,7 @@ impl Counts {
         self.total += 1;
     }
 
-    /// Counts so many more values of 0.
+    /// Adds `count` values of 0.
     pub fn add_zeros(&mut self, count: u64) {
         if self.counts.is_empty() {
             self.counts.push(0);
@@ -54,7 +54,8 @@ impl Counts {
         self.total += other.total;
     }
 
-    /// Bins from the first with a value above 0 to the last, `merged` into one at a time: begin, end, count.
+    /// Returns the bins from the first with a value above 0 to the last, each merged from `merged` bins: (begin, end,
+    /// count).
     pub fn bins(&self, merged: usize) -> Vec<(u64, u64, u64)> {
         let edges = edges();
         let end = |bin: usize| edges.get(bin).copied().unwrap_or(u64::MAX);
@@ -71,12 +72,12 @@ impl Counts {
             .collect()
     }
 
-    /// Values of 0.
+    /// Number of values of 0.
     pub fn zeros(&self) -> u64 {
         self.counts.first().copied().unwrap_or(0)
     }
 
-    /// How many bins to merge: the fewer values, the wider.
+    /// How many bins to merge: the fewer values there are, the wider the bins.
     pub fn merged(&self) -> usize {
         match self.total {
             0..1_000 => 4,

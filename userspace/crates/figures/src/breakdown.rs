@@ -1,4 +1,4 @@
-//! Where the time goes: bars of 100 %, for each percentile band or each method.
+//! Where the time goes: a bar of 100 % for each percentile band or each method.
 
 use serde_json::{json, Value};
 
@@ -14,7 +14,7 @@ use rpcprobe_report::{count, format_exact, format_ns, marks};
 
 const TOO_FEW: &str = "Fewer than 100 requests have no percentile bands.";
 
-/// A bar.
+/// One bar.
 struct Bar<'b> {
     name: String,
     of: String,
@@ -22,7 +22,7 @@ struct Bar<'b> {
     faint: bool,
 }
 
-/// One trace for each category that any of the bars has, in the order of reports.
+/// Returns one trace for each category that occurs in any bar, in the order of reports.
 fn traces(bars: &[Bar], lies: bool) -> Vec<Value> {
     let has = |category: &&Category| {
         bars.iter().any(|bar| bar.sums.parts.get(category).is_some_and(|part| part.sum.ns > 0))
@@ -65,7 +65,7 @@ fn traces(bars: &[Bar], lies: bool) -> Vec<Value> {
     Category::ALL.iter().filter(has).map(trace).collect()
 }
 
-/// A bar for each percentile band.
+/// Draws a bar for each percentile band.
 pub fn by_band(group: &Group, selection: Selection) -> Value {
     let bars: Vec<Bar> = group
         .bands()
@@ -97,7 +97,8 @@ pub fn by_band(group: &Group, selection: Selection) -> Value {
     })
 }
 
-/// A bar for each method of the kind; of the others, one.
+/// Draws a bar for each method of the kind that is a group. Requests of other methods, or without a
+/// method, are only counted in the note.
 pub fn by_method(gathered: &Gathered, group: &Group, selection: Selection) -> Value {
     let of_kind: Vec<&Group> =
         gathered.groups.iter().filter(|of| of.key.kind == group.key.kind).collect();
@@ -117,7 +118,7 @@ pub fn by_method(gathered: &Gathered, group: &Group, selection: Selection) -> Va
             faint: !chosen(of),
         });
     }
-    // Two that are cut to the same would share a bar.
+    // Names that were shortened to the same text would share a bar.
     for i in 0..bars.len() {
         if bars[..i].iter().any(|bar| bar.name == bars[i].name) {
             bars[i].name += &format!(" ({})", i + 1);

@@ -1,4 +1,4 @@
-//! Two sides compared: the shift function, and the change category by category.
+//! Figures of a comparison of two sides: the shift function, and the change by category.
 
 use serde_json::{json, Value};
 
@@ -7,29 +7,29 @@ use rpcprobe_model::{Category, Side};
 use rpcprobe_report::palette::hex;
 use rpcprobe_report::{format_ns, format_signed_ns, marks};
 
-/// Steps of a waterfall, at most.
+/// Maximum number of steps of a waterfall.
 const STEPS: usize = 12;
 
-/// One quantile, from A to B.
+/// One quantile and its change from A to B.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     pub percent: u32,
     pub a_ns: f64,
     pub change_ns: f64,
-    /// 95 %.
+    /// 95 % interval of the change.
     pub interval_ns: Option<(f64, f64)>,
 }
 
-/// The change of one category at one side.
+/// The change of one category at one side of the requests.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub category: Category,
     pub side: Side,
     pub change_ns: i64,
-    /// 95 %.
+    /// 95 % interval of the change.
     pub interval_ns: Option<(f64, f64)>,
     pub modelled: bool,
-    /// What is said of it: whether it is shown to have changed.
+    /// The verdict as text: whether the change is shown to be real.
     pub verdict: String,
 }
 
@@ -46,7 +46,7 @@ fn value(unit: Unit, ns: f64) -> f64 {
     rounded(ns * unit.value(1))
 }
 
-/// The difference of quantiles over p, with its band. `note` says on what the band rests.
+/// Draws the difference of quantiles over p, with its confidence band. `note` says what the band is based on.
 pub fn shift(points: &[Point], note: &str) -> Value {
     let unit = unit_of(in_sight(points).0.into_iter());
     let x: Vec<u32> = points.iter().map(|point| point.percent).collect();
@@ -101,10 +101,10 @@ pub fn shift(points: &[Point], note: &str) -> Value {
     })
 }
 
-/// From where to where the axis goes, and whether some of the band is not in sight: the band of the highest percentiles
-/// may be so wide that nothing else could be seen.
+/// Returns the range of the axis, and whether part of the confidence band lies outside it. The band of the highest
+/// percentiles may be so wide that nothing else would be visible.
 fn in_sight(points: &[Point]) -> ([f64; 2], bool) {
-    /// Beyond the changes themselves, so many times their span.
+    /// The axis extends beyond the changes by at most this many times their span.
     const BAND: f64 = 1.5;
     let fold = |values: &mut dyn Iterator<Item = f64>| {
         values.fold((0.0_f64, 0.0_f64), |(low, high), ns| (low.min(ns), high.max(ns)))
@@ -118,14 +118,14 @@ fn in_sight(points: &[Point]) -> ([f64; 2], bool) {
     ([from - margin, to + margin], least < low - room || most > high + room)
 }
 
-/// From A's mean to B's, category by category: the steps add up exactly.
+/// Draws the way from A's mean to B's mean, category by category. The steps add up exactly.
 pub fn waterfall(a_ns: i64, b_ns: i64, steps: &[Step], note: &str) -> Value {
     let unit = unit_of([a_ns as f64, b_ns as f64].into_iter());
     let mut steps: Vec<&Step> = steps.iter().filter(|step| step.change_ns != 0).collect();
     steps.sort_by_key(|step| std::cmp::Reverse(step.change_ns.unsigned_abs()));
     let rest = steps.split_off(steps.len().min(STEPS));
     let rest_ns: i64 = rest.iter().map(|step| step.change_ns).sum();
-    // Base, length, name, what hovering tells, colour, category.
+    // Base, length, name, hover text, colour, category.
     type Bar = (i64, i64, String, String, String, Option<&'static str>);
     let whole = |ns: i64, name: &str| -> Bar {
         let told = format!("<b>{name}</b><br>mean {}", format_ns(ns.max(0) as u64));
@@ -190,7 +190,7 @@ pub fn waterfall(a_ns: i64, b_ns: i64, steps: &[Step], note: &str) -> Value {
         at += step.change_ns;
         (low, high) = (low.min(at), high.max(at));
     }
-    // From 0 where the changes are a part that can be seen of the whole; else close to what changes.
+    // The axis begins at 0 if the changes are a visible part of the whole; otherwise it begins near the changes.
     let span = (high - low).max(1);
     let from = if span * 8 > high { 0 } else { low - span / 4 };
     json!({

@@ -1,4 +1,4 @@
-//! Who had the CPU while requests waited for one.
+//! Who had the CPU while requests waited for it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use rpcprobe_model::Category;
 use rpcprobe_report::format_ns;
 use rpcprobe_report::palette::hex;
 
-/// Names told one by one.
+/// Maximum number of names listed one by one.
 const LISTED: usize = 10;
 
 pub fn figure(group: &Group, selection: Selection) -> Value {

@@ -1,4 +1,4 @@
-//! The second look: sums and counts of each group, and the requests that are drawn one by one.
+//! The second pass: sums and counts of each group, and the requests that are drawn one by one.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use rpcprobe_report::tree::Tree;
 use rpcprobe_report::{Facts, Watch};
 use rpcprobe_tables::RequestRow;
 
-/// Steps of time, of figures over time.
+/// Number of time steps in figures over time.
 pub const STEPS: usize = 100;
-/// Names of who had a CPU that are told apart, of each band.
+/// Number of distinct names that are kept for each band, of threads that had a CPU.
 const NAMES: usize = 256;
 
 /// Sums of the requests of one band of a group.
@@ -28,11 +28,11 @@ pub struct BandSums {
     pub latencies: Counts,
     pub min_ns: u64,
     pub max_ns: u64,
-    /// By category.
+    /// Sums by category.
     pub parts: BTreeMap<Category, PartSums>,
-    /// By step of time: requests, and nanoseconds by category.
+    /// By time step: the number of requests, and nanoseconds by category.
     pub steps: BTreeMap<usize, Step>,
-    /// Who had the CPU: by whether it was after a wake-up, or after losing it.
+    /// Who had the CPU, separately for waits after a wake-up and waits after losing the CPU.
     pub had_cpu: [Option<Largest>; 2],
 }
 
@@ -40,11 +40,11 @@ pub struct BandSums {
 #[derive(Default)]
 pub struct PartSums {
     pub sum: Sum,
-    /// Of requests that have any.
+    /// Time per request, over the requests that have any of it.
     pub per_request: Counts,
 }
 
-/// Requests that begin within one step of time.
+/// Requests that begin within one time step.
 #[derive(Default)]
 pub struct Step {
     pub requests: u64,
@@ -104,17 +104,17 @@ fn add(sum: &mut Sum, more: &Sum) {
     sum.sampled_ns += more.sampled_ns;
 }
 
-/// A group of requests, added up.
+/// Sums of a group of requests.
 pub struct Group {
     pub key: GroupKey,
     pub bounds: Bounds,
-    /// Complete requests.
+    /// Number of complete requests.
     pub requests: u64,
-    /// The span in which they begin, nanoseconds since the start of the capture.
+    /// The span in which the requests begin, in nanoseconds since the start of the capture.
     pub starts_ns: (u64, u64),
-    /// As [`Band::WITH_ALL`].
+    /// In the order of [`Band::WITH_ALL`].
     pub bands: [BandSums; 5],
-    /// Requests whose time line is kept, by place in [`Gathered::drawn`].
+    /// Requests whose time line is kept, as indices into [`Gathered::drawn`].
     pub slowest: Vec<usize>,
     pub typical: Vec<usize>,
 }
@@ -124,7 +124,7 @@ impl Group {
         &self.bands[band as usize]
     }
 
-    /// Bands that can be chosen.
+    /// The bands that can be selected.
     pub fn bands(&self) -> &'static [Band] {
         if self.bounds.are_known() {
             &Band::WITH_ALL
@@ -134,16 +134,16 @@ impl Group {
     }
 }
 
-/// Everything that figures are made of.
+/// Everything that the figures are made from.
 pub struct Gathered {
-    /// Kinds in the order of reports, each followed by its methods.
+    /// Groups of each kind, in the order of reports, each followed by the groups of its methods.
     pub groups: Vec<Group>,
-    /// Requests that are drawn as points, in order of capture and id.
+    /// Requests that are drawn as points, ordered by capture and id.
     pub drawn: Vec<Drawn>,
     pub tree: Tree,
 }
 
-/// Watches requests being added up.
+/// Collects figures' data while requests are added up.
 pub struct Gather {
     groups: Vec<GroupPlan>,
     bands: Vec<[BandSums; 5]>,
@@ -153,13 +153,13 @@ pub struct Gather {
     drawn: Vec<Drawn>,
     capture: usize,
     start_ns: u64,
-    /// Of the request whose segments come.
+    /// Segments of the current request, if its time line is kept.
     kept: Kept,
     waits: Vec<(usize, String, u64)>,
 }
 
 impl Gather {
-    /// `plan`: of the same captures with the same query.
+    /// `plan` must come from a scan of the same captures with the same query.
     pub fn new(plan: Plan) -> Gather {
         let Plan { groups, kinds, methods, drawn } = plan;
         Gather {
@@ -176,7 +176,7 @@ impl Gather {
         }
     }
 
-    /// Both looks' result, after the last capture. `tree`: of the report.
+    /// Returns the result of both passes, after the last capture. `tree` is the report's.
     pub fn finish(self, tree: Tree) -> Gathered {
         let Gather { mut drawn, .. } = self;
         drawn.sort_by_key(|of| of.id);
@@ -268,7 +268,7 @@ impl Watch for Gather {
     }
 }
 
-/// Where `ns` is within a span.
+/// The time step in which `ns` lies within a span.
 fn step(ns: u64, (from_ns, to_ns): (u64, u64)) -> usize {
     let whole = u128::from(to_ns - from_ns) + 1;
     (u128::from(ns.clamp(from_ns, to_ns) - from_ns) * STEPS as u128 / whole) as usize

@@ -1,28 +1,28 @@
-//! Text from outside in a figure.
+//! Text from outside, as shown in figures.
 
 use rpcprobe_report::{escape, format_share};
 
-/// Characters of a name beside an axis, at most.
+/// Maximum number of characters of a name beside an axis.
 const SHORT: usize = 30;
 const SHORTER: usize = 20;
 
-/// Text as plotly shows it as it is: plotly takes `<b>`, `<br>` and others for markup, and names of entities for what
-/// they name. What steers terminals or reorders lines is escaped first, as in all of our output.
+/// Escapes text so that plotly shows it literally: plotly interprets `<b>`, `<br>` and others as markup, and resolves
+/// names of entities. Characters that steer terminals or reorder lines are escaped first, as in all of our output.
 pub fn label(text: &str) -> String {
     marked_up(&escape(text))
 }
 
-/// The same, its middle left out where it is long.
+/// Escapes text like [`label`], and leaves out the middle of a long text.
 pub fn short(text: &str) -> String {
     cut(text, SHORT)
 }
 
-/// For a place with less room.
+/// Like [`short`], for places with less room.
 pub fn shorter(text: &str) -> String {
     cut(text, SHORTER)
 }
 
-/// A share in per cent, of which the smallest is `<0.1 %`.
+/// Formats a share in per cent; shares that would round to nothing are `<0.1 %`.
 pub fn share(part: impl Into<u128>, whole: impl Into<u128>) -> String {
     marked_up(&format_share(part, whole))
 }

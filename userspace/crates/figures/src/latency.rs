@@ -1,4 +1,4 @@
-//! How long requests take: the cumulative share above, counts below, on one logarithmic axis.
+//! How long requests take: the cumulative share above, the counts below, on one logarithmic axis.
 
 use serde_json::{json, Value};
 
@@ -10,7 +10,7 @@ use crate::Selection;
 use rpcprobe_report::palette::hex;
 use rpcprobe_report::{count, format_exact, format_ns};
 
-/// Of latencies, which are of no category.
+/// Colour of latencies, which have no category.
 const COLOR: &str = "#5a7185";
 
 pub fn figure(group: &Group, selection: Selection) -> Value {
@@ -28,7 +28,7 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
     };
     let whole = band.requests;
     let bins = counts.bins(counts.merged());
-    // The share of requests below each edge, exactly.
+    // The exact share of requests below each edge.
     let (mut below, mut x, mut share, mut told) = (zeros, Vec::new(), Vec::new(), Vec::new());
     for (from_ns, to_ns, count) in &counts.bins(1) {
         if x.is_empty() {
@@ -41,7 +41,7 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
         share.push(percent(below, whole));
         told.push(told_below(below, whole, *to_ns));
     }
-    // A step for each bin; one more at the end, so that the last is drawn whole.
+    // One step per bin, and one more at the end, so that the last bin is drawn completely.
     let mut steps: Vec<u64> = bins.iter().map(|(from_ns, ..)| (*from_ns).max(1)).collect();
     let mut heights: Vec<u64> = bins.iter().map(|(.., count)| *count).collect();
     let mut counted: Vec<String> = bins
@@ -112,12 +112,12 @@ fn percent(part: u64, whole: u64) -> f64 {
     rounded(part as f64 * 100.0 / whole.max(1) as f64)
 }
 
-/// The part of the axis, from its begin, in which there is room for a name on the right of a point: on a phone a
-/// name takes a quarter of it.
+/// Part of the axis, from its beginning, where a name fits to the right of a point. On a phone a name takes a quarter
+/// of the axis.
 const ROOM_ON_THE_RIGHT: f64 = 0.7;
 
-/// Where the name of a percentile stands: the curve rises, so that it is never below on the right of a point, nor above on
-/// the left. Above 99 % there is only room for it above the axis' 100 %.
+/// Position of a percentile's name. The curve rises, so it never passes below and to the right of a point, nor above
+/// and to the left of it. Above 99 % there is room only above the 100 % line.
 fn place(band: Band, at: f64) -> &'static str {
     match (band, at <= ROOM_ON_THE_RIGHT) {
         (Band::Top1, true) => "top right",
@@ -126,7 +126,7 @@ fn place(band: Band, at: f64) -> &'static str {
     }
 }
 
-/// Marks where the bands begin: at the percentiles that reports give.
+/// Marks the percentiles at which the bands begin, which are those that reports show.
 fn percentiles(group: &Group, axis: &Value, data: &mut Vec<Value>) -> Vec<Value> {
     let marks: Vec<(u64, f64, &str, Band)> = [Band::P50To90, Band::P90To99, Band::Top1]
         .iter()
@@ -160,7 +160,7 @@ fn percentiles(group: &Group, axis: &Value, data: &mut Vec<Value>) -> Vec<Value>
     marks.iter().map(line).collect()
 }
 
-/// Mean latency, rounded.
+/// Mean latency, rounded to nanoseconds.
 pub fn mean_ns(band: &BandSums) -> u64 {
     let mean = (band.latency_ns + u128::from(band.requests / 2)) / u128::from(band.requests.max(1));
     u64::try_from(mean).unwrap_or(u64::MAX)

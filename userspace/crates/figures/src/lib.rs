@@ -1,12 +1,12 @@
-//! Every figure of a capture, as plotly has it: `{"data": [...], "layout": {...}}`.
+//! Every figure of a capture, in plotly's format: `{"data": [...], "layout": {...}}`.
 //!
-//! Two looks at the tables: [`Scan`] reads the requests and decides which groups of them there are, where their
-//! percentiles lie and which requests are drawn one by one; [`Gather`] watches them being added up
-//! ([`rpcprobe_report::Adder`]) and keeps sums, counts and some requests. Each module after that makes one figure of
-//! what was gathered, for one [`Selection`]. Nothing is computed where a figure is shown.
+//! The tables are read in two passes. [`Scan`] reads the requests and determines the groups of requests, their
+//! percentiles, and the requests to draw one by one. [`Gather`] watches the requests being added up
+//! ([`rpcprobe_report::Adder`]) and keeps sums, counts and some requests. Each further module makes one figure from the
+//! gathered data, for one [`Selection`]. The place that shows a figure computes nothing.
 //!
-//! Figures hold times in the unit of their axis, relative to the start of the capture or the request; whole numbers
-//! are below 2^53.
+//! Figures hold times in the unit of their axis, relative to the start of the capture or the request. Whole numbers are
+//! below 2^53.
 
 mod axis;
 mod band;
@@ -35,7 +35,7 @@ pub use label::label;
 pub use request::Drawn;
 pub use scan::{GroupKey, Plan, Scan};
 
-/// The figures of a capture. What there is to say of each stands in [`TABLE`].
+/// The figures of a capture. [`TABLE`] describes each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Name {
     Latency,
@@ -50,10 +50,10 @@ pub enum Name {
     Waterfall,
 }
 
-/// What a figure is of.
+/// What a figure shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// The requests of one kind, or of one kind and method.
+    /// The requests of one kind, or those of one kind and method.
     Group,
     Request,
     /// Two captures, or the sides of an `ab`.
@@ -62,10 +62,10 @@ pub enum Subject {
 
 struct Entry {
     figure: Name,
-    /// The stable name.
+    /// The stable name of the figure.
     name: &'static str,
     subject: Subject,
-    /// What it shows, in a line.
+    /// One-line description of the figure.
     shows: &'static str,
 }
 
@@ -73,7 +73,7 @@ const fn entry(figure: Name, name: &'static str, subject: Subject, shows: &'stat
     Entry { figure, name, subject, shows }
 }
 
-/// Every figure, in the order of [`Name`], which is that of the page.
+/// Every figure, in the order of [`Name`], which is the order on the page.
 const TABLE: [Entry; 10] = [
     entry(Name::Latency, "latency", Subject::Group, "How long requests take"),
     entry(Name::Breakdown, "breakdown", Subject::Group, "Where the time goes, by percentile band"),
@@ -114,7 +114,7 @@ impl Name {
         all
     };
 
-    /// Those of a group of requests.
+    /// The figures that show a group of requests.
     pub fn of_groups() -> impl Iterator<Item = Name> {
         Name::ALL.into_iter().filter(|name| name.subject() == Subject::Group)
     }
@@ -123,7 +123,7 @@ impl Name {
         &TABLE[self as usize]
     }
 
-    /// The stable name.
+    /// The stable name of the figure.
     pub fn name(self) -> &'static str {
         self.entry().name
     }
@@ -132,7 +132,7 @@ impl Name {
         self.entry().subject
     }
 
-    /// What it shows, in a line.
+    /// One-line description of the figure.
     pub fn shows(self) -> &'static str {
         self.entry().shows
     }
@@ -148,15 +148,15 @@ impl clap::ValueEnum for Name {
     }
 }
 
-/// Which of a group's requests a figure is of.
+/// The requests of a group that a figure shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selection {
     pub band: Band,
-    /// The time in this category, instead of the whole latency; of figures of one quantity only.
+    /// Show the time in this category instead of the whole latency. Only for figures of a single quantity.
     pub category: Option<Category>,
 }
 
-/// A figure of a group; `None` of those that are of one request ([`Drawn::figure`]) or of two sides ([`compare`]).
+/// Draws a figure of a group. `None` for figures of one request ([`Drawn::figure`]) or of two sides ([`compare`]).
 pub fn figure(
     name: Name,
     gathered: &Gathered,

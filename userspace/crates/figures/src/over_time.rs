@@ -1,4 +1,5 @@
-//! Where the time goes, over time: the mean latency of requests that begin in each step, by category.
+//! Where the time goes over time: the mean latency of the requests that begin in each time step, by
+//! category.
 
 use serde_json::{json, Value};
 

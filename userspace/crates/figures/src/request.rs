@@ -1,4 +1,4 @@
-//! The time line of one request: a lane for each thread, the critical path through them.
+//! The time line of one request: a lane for each thread, with the critical path through the lanes.
 
 use serde_json::{json, Value};
 
@@ -13,16 +13,16 @@ use rpcprobe_report::{
     count, end, escape, evidence_mark, format_at, format_exact, format_ns, marks,
 };
 
-/// Segments drawn of a request: the longest.
+/// Maximum number of segments drawn of a request: the longest ones.
 const MOST: usize = 250;
-/// How many are held before all but the longest are let go.
+/// Maximum number of segments held; beyond it, only the longest are kept.
 const HELD: usize = 4_096;
-/// Threads with a lane of their own: those with most time.
+/// Maximum number of threads with a lane of their own: those with the most time.
 const LANES: usize = 12;
-/// Categories named in short.
+/// Number of categories named in a short description.
 const NAMED: usize = 4;
 
-/// The segments of a request, or the longest of them.
+/// The segments of a request, or its longest segments.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     segments: Vec<Segment>,
@@ -40,7 +40,7 @@ impl Kept {
         }
     }
 
-    /// All segments of a request.
+    /// Keeps the segments of a request.
     pub fn of(segments: &[Segment]) -> Kept {
         let mut kept = Kept::default();
         segments.iter().for_each(|segment| kept.add(segment));
@@ -62,22 +62,22 @@ impl Kept {
     }
 }
 
-/// A request that is drawn as a point, and perhaps as a time line.
+/// A request that is drawn as a point and, if its segments are kept, as a time line.
 pub struct Drawn {
     pub id: Id,
-    /// Begin, since the start of the capture.
+    /// Begin of the request, relative to the start of the capture.
     pub offset_ns: u64,
     pub request: Request,
-    /// Those with time, largest first.
+    /// Categories that have time, largest first.
     pub parts: Vec<(Category, Sum)>,
-    /// The groups that it is of, and its band in each.
+    /// The groups that the request belongs to, and its band in each.
     pub places: Vec<(usize, Band)>,
-    /// `None`: no time line is kept.
+    /// `None` if no time line is kept.
     pub kept: Option<Kept>,
 }
 
 impl Drawn {
-    /// One request with all its segments.
+    /// Makes a [`Drawn`] of one request with all its segments.
     pub fn of(capture: usize, start_ns: u64, request: Request, segments: &[Segment]) -> Drawn {
         let mut parts: Vec<(Category, Sum)> = Vec::new();
         for segment in segments {
@@ -105,7 +105,7 @@ impl Drawn {
         self.parts.first().map(|(category, _)| *category)
     }
 
-    /// Number, method, latency, largest categories.
+    /// Short description: id, method, latency, largest categories.
     pub fn in_short(&self) -> String {
         let request = &self.request;
         let method =
@@ -130,7 +130,7 @@ impl Drawn {
         )
     }
 
-    /// A heading for its time line.
+    /// The heading of the time line.
     pub fn heading(&self) -> String {
         let request = &self.request;
         let method = request.method.as_deref().map_or(String::new(), |of| format!(" {of}"));
@@ -143,7 +143,7 @@ impl Drawn {
         )
     }
 
-    /// Who asked whom, and what is known of it besides.
+    /// Client and server, and other known facts about the request.
     pub fn facts(&self) -> String {
         let request = &self.request;
         let mut facts = vec![format!(
@@ -162,14 +162,14 @@ impl Drawn {
         facts.join(" · ")
     }
 
-    /// The time line; `None` if its segments are not kept.
+    /// Draws the time line; `None` if the request's segments are not kept.
     pub fn figure(&self) -> Option<Value> {
         let kept = self.kept.as_ref()?;
         Some(time_line(&self.request, kept))
     }
 }
 
-/// Whose lane: of devices and the network there is one each.
+/// A lane of the time line. All devices share one lane, and the network has one lane.
 #[derive(Clone, Debug, PartialEq)]
 struct Lane {
     side: Side,
@@ -178,7 +178,7 @@ struct Lane {
     ns: u64,
 }
 
-/// From top to bottom.
+/// Position of a side's lanes, from top to bottom.
 fn order(side: Side) -> usize {
     [Side::Client, Side::Middle, Side::Server, Side::Kernel, Side::Device, Side::Network]
         .iter()
@@ -193,7 +193,7 @@ fn lane_of(segment: &Segment) -> (Side, Option<u32>) {
     }
 }
 
-/// The lanes, and for each segment the place of its own.
+/// Returns the lanes, and for each segment the index of its lane.
 fn lanes(segments: &[&Segment]) -> (Vec<Lane>, Vec<usize>) {
     let mut lanes: Vec<Lane> = Vec::new();
     for segment in segments {
@@ -215,7 +215,7 @@ fn lanes(segments: &[&Segment]) -> (Vec<Lane>, Vec<usize>) {
         times.sort_unstable_by_key(|ns| std::cmp::Reverse(*ns));
         least = times[LANES - 2];
     }
-    // In order of sides; within one, as they come.
+    // Ordered by side; within a side, by first appearance.
     let mut shown: Vec<Lane> =
         lanes.iter().filter(|lane| lane.ns >= least).take(LANES).cloned().collect();
     shown.sort_by_key(|lane| order(lane.side));
@@ -240,7 +240,7 @@ fn time_line(request: &Request, kept: &Kept) -> Value {
     let (lanes, places) = lanes(&segments);
     let offset = |ns: u64| ns.saturating_sub(request.start_ns);
     let mut data = Vec::new();
-    // The critical path: along the lane of each segment, and over to the next.
+    // The critical path runs along each segment's lane and over to the lane of the next segment.
     let (mut x, mut y) = (Vec::new(), Vec::new());
     for (segment, place) in segments.iter().zip(&places) {
         x.extend([unit.value(offset(segment.start_ns)), unit.value(offset(segment.end_ns()))]);
@@ -315,7 +315,7 @@ fn time_line(request: &Request, kept: &Kept) -> Value {
     })
 }
 
-/// A segment with everything that is known of it.
+/// Describes a segment with everything known about it.
 fn in_words(request: &Request, segment: &Segment) -> String {
     let Segment { category, side, comm, tid, evidence, .. } = segment;
     let mut lines = vec![format!(
@@ -343,7 +343,7 @@ fn in_words(request: &Request, segment: &Segment) -> String {
     lines.join("<br>")
 }
 
-/// Broken at blanks into lines that fit a phone.
+/// Breaks text at blanks into lines that fit on a phone.
 fn wrapped(text: &str) -> String {
     const LINE: usize = 56;
     let (mut out, mut length) = (String::new(), 0);

@@ -1,5 +1,5 @@
-//! The first look at a capture, at its requests only: which groups there are, where their percentiles lie, and which
-//! requests are drawn one by one.
+//! The first pass over a capture, over its requests only. It determines the groups of requests, their percentiles, and
+//! the requests that are drawn one by one.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,52 +14,53 @@ use rpcprobe_report::values::Values;
 use rpcprobe_report::{Facts, KindPlan, Passes, Query, ORDER};
 use rpcprobe_tables::RequestRow;
 
-/// Methods of a kind that are a group each: those with most time.
+/// Maximum number of methods of a kind that get their own group: those with the most time.
 pub const METHODS: usize = 8;
-/// Requests of a kind that are drawn as points: the slowest, and of the others an even sample.
+/// Requests of a kind that are drawn as points: the slowest, and an even sample.
 const SLOWEST_DRAWN: usize = 200;
 const SAMPLED: usize = 1_300;
 /// Requests of a group whose time line is kept: the slowest, and those nearest to the median.
 const SLOWEST_KEPT: usize = 12;
 const TYPICAL_KEPT: usize = 6;
-/// Further ones of a kind, from its sample.
+/// Further requests of a kind whose time line is kept, from its sample.
 const SAMPLED_KEPT: usize = 400;
 
-/// Requests of one kind, or those of them that call one method.
+/// Identifies a group: the requests of one kind, or those of one kind and method.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupKey {
     pub kind: Kind,
     pub method: Option<String>,
 }
 
-/// A request, in the capture of that number.
+/// A request: the number of its capture, and its id.
 pub type Id = (usize, u64);
 
-/// What is known of a group beforehand.
+/// What the first pass determines about a group.
 #[derive(Debug)]
 pub struct GroupPlan {
     pub key: GroupKey,
     pub bounds: Bounds,
     pub complete: u64,
-    /// Begin of the first and of the last request, nanoseconds since the start of their captures.
+    /// Begin of the first and of the last request, in nanoseconds since the start of their captures.
     pub starts_ns: (u64, u64),
-    /// The slowest, slowest first, and those nearest to the median.
+    /// The slowest requests, slowest first, and those nearest to the median.
     pub slowest: Vec<Id>,
     pub typical: Vec<Id>,
 }
 
-/// What the second look has to know.
+/// Input of the second pass.
 pub struct Plan {
-    /// Kinds in the order of reports, each followed by its methods, those with most time first.
+    /// Groups of each kind, in the order of reports, each followed by the groups of its methods, those with the most
+    /// time first.
     pub groups: Vec<GroupPlan>,
-    /// The place of each in `groups`: of a kind, and of a method.
+    /// Index in `groups` of each kind, and of each method.
     pub kinds: HashMap<Kind, usize>,
     pub methods: HashMap<Kind, HashMap<String, usize>>,
-    /// Requests that are drawn as points, and whether their time line is kept.
+    /// Requests that are drawn as points; `true` if their time line is kept.
     pub drawn: FxHashMap<Id, bool>,
 }
 
-/// Requests with the largest (or smallest) of something.
+/// Keeps the requests with the largest values of something.
 struct Best {
     keep: usize,
     heap: BinaryHeap<Reverse<(u64, Reverse<Id>)>>,
@@ -79,14 +80,15 @@ impl Best {
         }
     }
 
-    /// The largest first.
+    /// Returns the kept requests, the largest value first.
     fn sorted(self) -> Vec<(u64, Id)> {
         let sorted = self.heap.into_sorted_vec();
         sorted.into_iter().map(|Reverse((value, Reverse(id)))| (value, id)).collect()
     }
 }
 
-/// A number that looks drawn at random, the same at every run: those with the largest are an even sample.
+/// Returns a pseudo-random number that is the same in every run. The requests with the largest numbers are an even
+/// sample.
 fn lot((capture, id): Id) -> u64 {
     let mixed = (id ^ (capture as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -99,7 +101,7 @@ struct GroupScan {
     latencies: Values,
     starts_ns: Option<(u64, u64)>,
     slowest: Best,
-    /// With the latency of each.
+    /// The sample, and the latencies of its requests.
     sample: Best,
     sampled_ns: FxHashMap<Id, u64>,
 }
@@ -130,7 +132,7 @@ impl GroupScan {
         if self.sample.heap.len() < SAMPLED || least.is_some_and(|least| drawn >= least) {
             self.sample.offer(drawn, id);
             self.sampled_ns.insert(id, request.latency_ns);
-            // What fell out of the sample is of no use.
+            // Drops the latencies of requests that fell out of the sample.
             if self.sampled_ns.len() > 4 * SAMPLED {
                 let kept: Vec<Id> = self.sample.heap.iter().map(|Reverse((_, id))| id.0).collect();
                 self.sampled_ns = kept.into_iter().map(|id| (id, self.sampled_ns[&id])).collect();
@@ -169,7 +171,7 @@ impl GroupScan {
     }
 }
 
-/// Looks at the requests of one or more captures.
+/// Scans the requests of one or more captures.
 pub struct Scan<'q> {
     query: &'q Query,
     groups: Vec<GroupScan>,
@@ -179,7 +181,7 @@ pub struct Scan<'q> {
 }
 
 impl<'q> Scan<'q> {
-    /// `plans`: of the report on the same captures with the same query. They list the methods.
+    /// `plans` must be the report's, of the same captures with the same query. They list the methods.
     pub fn new(query: &'q Query, plans: &HashMap<Kind, KindPlan>) -> Scan<'q> {
         let mut scan = Scan {
             query,
@@ -202,10 +204,10 @@ impl<'q> Scan<'q> {
         scan
     }
 
-    /// Takes in a capture's requests.
+    /// Scans the requests of a capture.
     ///
     /// # Errors
-    /// Passes on what `rows` fails with.
+    /// Passes on errors of `rows`.
     pub fn capture(
         &mut self,
         rows: impl IntoIterator<Item = Result<RequestRow>>,

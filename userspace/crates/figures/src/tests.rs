@@ -1,4 +1,4 @@
-//! Captures made up, looked at twice, and the figures of them.
+//! Tests with made-up captures: runs both passes and draws the figures.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use rpcprobe_tables::RequestRow;
 const START_NS: u64 = 1_000_000;
 const HOSTILE: &str = "</script><b>x</b>\n\u{2028}\"%{x}";
 
-/// A request every 10 us; every hundredth is slow by a lock, every seventh waits for a CPU.
+/// Makes a request every 10 us. Every hundredth is slowed by a lock, every seventh waits for a CPU.
 fn made_up(requests: u64) -> Vec<(RequestRow, Vec<Segment>)> {
     let of = |id: u64| {
         let start_ns = START_NS + id * 10_000;
@@ -82,7 +82,7 @@ fn gathered(requests: &[(RequestRow, Vec<Segment>)]) -> Gathered {
     gather.finish(tree)
 }
 
-/// Every text and number in a figure.
+/// Calls `see` with every text and number in a figure.
 fn each(value: &Value, see: &mut dyn FnMut(&Value)) {
     match value {
         Value::Array(values) => values.iter().for_each(|value| each(value, see)),
@@ -125,7 +125,7 @@ fn bands_hold_every_request_once() {
         let steps: u64 = sums.steps.values().map(|step| step.requests).sum();
         assert_eq!(steps, sums.requests, "{}", band.name());
     }
-    // One kind, and its methods.
+    // One kind and its methods.
     let names: Vec<_> = gathered.groups.iter().map(|group| group.key.method.as_deref()).collect();
     assert_eq!((names.len(), names[0]), (7, None));
 }
@@ -160,7 +160,7 @@ fn many_are_thinned_and_it_is_said() {
         note.ends_with("of 20,000 requests drawn: the slowest, and an even sample of the others"),
         "{note}"
     );
-    // Those that are listed have their time lines.
+    // The requests that are listed have time lines.
     for place in group.slowest.iter().chain(&group.typical) {
         assert!(gathered.drawn[*place].figure().is_some());
     }
@@ -175,7 +175,7 @@ fn few_or_none_do_no_harm() {
         assert_eq!(gathered.groups[0].bands().len(), 1);
         assert!(!every_figure(&gathered).is_empty());
     }
-    // A latency of 0 has no parts.
+    // A request with a latency of 0 has no parts.
     let mut request = Request::new(Kind::Pipe, START_NS, START_NS);
     request.request_id = 1;
     let row = RequestRow { request, category_ns: [None; Category::ALL.len()] };

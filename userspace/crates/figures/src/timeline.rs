@@ -1,4 +1,4 @@
-//! Requests over time, each a point in the colour of its largest category.
+//! Requests over time: each request is a point in the colour of its largest category.
 
 use serde_json::{json, Value};
 

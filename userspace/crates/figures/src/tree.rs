@@ -1,5 +1,5 @@
-//! Which requests were made for which: a row for each back end and method on the way from the outermost request, with its
-//! latencies and how much of those above it these took.
+//! Which requests were made for which. There is a row for each back end and method on the path from the outermost
+//! request, with its latencies and its share of the time of the row above.
 
 use serde_json::{json, Value};
 
@@ -9,7 +9,7 @@ use crate::label::{label, shorter};
 use rpcprobe_report::tree::Row;
 use rpcprobe_report::{count, format_exact, format_ns};
 
-/// Rows at most.
+/// Maximum number of rows.
 const ROWS: usize = 30;
 
 pub fn figure(gathered: &Gathered, group: &Group) -> Value {
@@ -63,7 +63,8 @@ pub fn figure(gathered: &Gathered, group: &Group) -> Value {
     })
 }
 
-/// `└ http1 × 300: 62.0 %`, and below that what for and whom; deeper ones further in.
+/// Names a row, such as `└ http1 × 300: 62.0 %`, with the method and back end on a second line. Deeper rows are
+/// indented.
 fn name(row: &Row) -> String {
     let indent = "\u{2003}".repeat(row.level.saturating_sub(1));
     let branch = if row.level > 0 { "└ " } else { "" };

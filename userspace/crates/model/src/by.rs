@@ -1,15 +1,16 @@
-//! The thread that a wait was for.
+//! The thread that a wait depended on.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-/// The thread that had the CPU, the lock, or the answer; in files and reports it is `comm/tid`.
+/// The thread that had the CPU, the lock, or the answer; written as `comm/tid` in files and
+/// reports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct By {
     pub comm: Arc<str>,
-    /// The idle task has none.
+    /// `None` for the idle task.
     pub tid: Option<u32>,
 }
 
@@ -23,7 +24,7 @@ impl fmt::Display for By {
     }
 }
 
-/// As it is in files. A name may have slashes of its own.
+/// Parses the form used in files. The name may itself contain slashes.
 impl From<&str> for By {
     fn from(text: &str) -> By {
         let parts = text.rsplit_once('/');

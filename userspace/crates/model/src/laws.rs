@@ -1,25 +1,26 @@
-//! Checks on what was written: law 6 ([`check_exclusive`]), and what holds of parents ([`check_parents`]). (Law 1 is
+//! Checks on written requests: law 6 ([`check_exclusive`]), and the rules for parents ([`check_parents`]). (Law 1 is
 //! [`check_conservation`](crate::check_conservation).)
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{Request, Segment};
 
-/// Ancestors looked at.
+/// Maximum number of ancestors examined.
 const MOST_ANCESTORS: usize = 64;
 
-/// What a request has for its own of a thread's time.
+/// A span of a thread's time that is a request's own work.
 struct Own<'a> {
     start_ns: u64,
     end_ns: u64,
     request: &'a Request,
 }
 
-/// Law 6: CPU time of a thread is the own work of one request at a time, and through it of those for which that was
-/// made. Work that is told to be shared is nobody's own; kinds that are whole programs' lives are left out.
+/// Checks law 6: at any time, a thread's CPU time is the own work of one request, and through it of the requests that
+/// this request was made for. Work marked as shared is no request's own work. Kinds that are whole programs' lives are
+/// left out.
 ///
 /// # Errors
-/// Says which two requests have the same work for their own, on which thread and when.
+/// Names two requests that claim the same work, with the thread and the time.
 pub fn check_exclusive(all: &[(Request, Vec<Segment>)]) -> Result<(), String> {
     let own = all.iter().filter(|(request, _)| !request.kind.is_life() && request.complete);
     let by_id: HashMap<u64, &Request> =
@@ -51,12 +52,13 @@ pub fn check_exclusive(all: &[(Request, Vec<Segment>)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Every parent has a row, and its children begin within it; what ends later than its parent is marked as detached. A
-/// parent that is served is served by the process that asks for the child. The rest, that the child begins after the
-/// server has the parent's question and before it answers, is not in the table; the engine sees to it.
+/// Checks that every parent has a row, that its children begin within it, and that a child that ends after its parent
+/// is marked as detached. If the parent's server and the child's client are known, they must be the same process. A
+/// child must also begin after the server has the parent's question and before it answers. The table does not show
+/// this; the engine ensures it.
 ///
 /// # Errors
-/// Says which request has a parent that cannot be its.
+/// Names a request whose parent is not possible.
 pub fn check_parents<'a>(all: impl IntoIterator<Item = &'a Request>) -> Result<(), String> {
     let all: HashMap<u64, &Request> =
         all.into_iter().map(|request| (request.request_id, request)).collect();
@@ -89,8 +91,8 @@ pub fn check_parents<'a>(all: impl IntoIterator<Item = &'a Request>) -> Result<(
     Ok(())
 }
 
-/// Whether one was made for the other: it says so; or nobody is known to have asked for it, and it lies within the
-/// other, whose server asked.
+/// Returns whether one request was made for the other. This is so if its parents lead to the other request, or if it
+/// lies within the other request and was asked by the process that served the other request.
 fn related(by_id: &HashMap<u64, &Request>, a: &Request, b: &Request) -> bool {
     [(a, b), (b, a)].into_iter().any(|(child, parent)| {
         let mut at = child.parent_request_id;

@@ -1,6 +1,6 @@
-//! What the engine produces: requests, and the segments that tile them.
+//! The engine's output: requests, and the segments that tile them.
 //!
-//! The names here are the stable ones of the files and reports; see `docs/design.md`.
+//! The names in this crate are the stable ones of files and reports; see `docs/design.md`.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,12 +19,12 @@ pub use by::By;
 pub use names::{Category, Certainty, Evidence, HeldBy, Kind, Rule, Side};
 pub use reason::{GapWhy, Reason, Who};
 
-/// Tasks of runtimes that are followed are told as threads, with numbers from here on: above those of threads, which are less than
-/// 2^22 (PID_MAX_LIMIT, include/linux/threads.h).
+/// Runtime tasks that are followed are reported as threads, with numbers from this one on. Real threads have numbers
+/// below 2^22 (PID_MAX_LIMIT, include/linux/threads.h).
 pub const FIRST_RUNTIME_TASK: u32 = 1 << 31;
 
 /// A piece of a request's latency: `[start_ns, start_ns + duration_ns)`. Its texts are strings or, in the engine and on
-/// the way into the files, numbers of [`Texts`]: there `by` is the number of the text that files have.
+/// the way into the files, numbers in [`Texts`]. In the second case `by` is the number of the text that files contain.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Segment<T = String, B = By> {
     /// CLOCK_MONOTONIC.
@@ -36,52 +36,52 @@ pub struct Segment<T = String, B = By> {
     pub pid: u32,
     pub tid: u32,
     pub comm: T,
-    /// Where the thread ran, or for a wait where it ran next; `None` when unknown.
+    /// The CPU on which the thread ran or, for a wait, ran next; `None` if unknown.
     pub cpu: Option<u32>,
-    /// Part of a process's life (`exec`, `dynamic linking`, `program`, ...), where known.
+    /// Phase of a process's life (`exec`, `dynamic linking`, `program`, ...), if known.
     pub phase: Option<&'static str>,
-    /// The system call and its object, the fault, the interrupt, or why it is unattributed.
+    /// The system call and its object, the fault, the interrupt, or the reason why the time is unattributed.
     pub detail: Option<T>,
-    /// For waits: what the thread or device waited for did meanwhile.
+    /// For waits: what the awaited thread or device did in the meantime.
     pub cause: Option<T>,
     /// For waits: the thread that had the CPU, the lock, or the answer.
     pub by: Option<B>,
     pub evidence: Evidence,
-    /// `None`: in captures of before rules had names.
+    /// `None` in captures that are older than the names of rules.
     pub rule: Option<Rule>,
-    /// By how many requests this work is shared, as far as can be seen: 1, it is the request's alone.
+    /// Number of requests that share this work, as far as known; 1 if the work is the request's alone.
     pub shared: u32,
-    /// Where the thread was, if stacks were taken.
+    /// The thread's stack, if stacks were taken.
     #[serde(skip)]
     pub stack: Option<StackUse>,
 }
 
-/// A stack shown with a segment: detail, on which no duration and no category rests.
+/// A stack shown with a segment. It is detail only: no duration and no category depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackUse {
-    /// Its number in `stacks.parquet`.
+    /// The stack's number in `stacks.parquet`.
     pub stack_id: u64,
     pub taken: Taken,
 }
 
-/// How a stack was come by.
+/// How a stack was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// When the thread went to sleep: where it was all the while.
+    /// Taken when the thread went to sleep, so it holds for the whole sleep.
     AtSleep,
-    /// By sampling: `all` samples fell into the segment, `same` of them found these functions.
+    /// Taken by sampling: `all` samples fell into the segment, and `same` of them found these functions.
     Sampled { same: u64, all: u64 },
 }
 
-/// In `cause`: the segment adds up pieces that lay scattered over a stretch of time, or is one that lay among such. Its
-/// duration is exact; where in the stretch the pieces lay is not told.
+/// A mark in `cause`: the segment adds up pieces that were scattered over a stretch of time, or lies among such pieces.
+/// Its duration is exact. The positions of the pieces within the stretch are not recorded.
 pub const ADDED_UP: &str = "pieces added up";
 
-/// A segment whose texts are among those of its request.
+/// A segment whose texts are numbers in the texts of its request.
 pub type Told = Segment<TextId, TextId>;
 
 impl Told {
-    /// The same with its texts.
+    /// Returns the segment with its texts as strings.
     pub fn in_words(&self, texts: &Texts) -> Segment {
         let text = |id: TextId| texts.get(id).to_string();
         let Segment { start_ns, duration_ns, category, side, pid, tid, cpu, phase, .. } = *self;
@@ -106,7 +106,7 @@ impl Told {
     }
 }
 
-/// The segments of a request, in order of time.
+/// The segments of a request, in time order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segments {
     pub list: Vec<Told>,
@@ -114,7 +114,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// The same with their texts.
+    /// Returns the segments with their texts as strings.
     pub fn in_words(&self) -> Vec<Segment> {
         self.list.iter().map(|segment| segment.in_words(&self.texts)).collect()
     }
@@ -152,20 +152,21 @@ impl From<&[Segment]> for Segments {
 }
 
 impl Segment {
-    /// What the thread or device waited for did meanwhile: `cause`, unless that tells of pieces that were added up.
+    /// What the awaited thread or device did in the meantime: `cause`, unless `cause` is a mark of pieces that were
+    /// added up.
     pub fn waited_because(&self) -> Option<&str> {
         self.cause.as_deref().filter(|cause| !cause.contains(ADDED_UP))
     }
 }
 
 impl<T, B> Segment<T, B> {
-    /// First nanosecond after the segment.
+    /// The first nanosecond after the segment.
     pub fn end_ns(&self) -> u64 {
         self.start_ns + self.duration_ns
     }
 }
 
-/// A thread as an end of a request.
+/// The thread at one end of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct End {
     pub pid: u32,
@@ -177,71 +178,72 @@ pub struct End {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Request {
     pub request_id: u64,
-    /// The request this one was made for: this one began while its server served that one.
+    /// The request that this one was made for: this request began while the parent's server served the parent.
     pub parent_request_id: Option<u64>,
-    /// How sure that is.
+    /// Confidence in the parent.
     pub parent_certainty: Option<Certainty>,
-    /// Its parent was answered before it was: what it took after that is no part of its parent's latency.
+    /// The parent was answered before this request was. The time after that is not part of the parent's latency.
     pub detached: bool,
     pub kind: Kind,
     pub certainty: Certainty,
     /// CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// For an incomplete request a lower bound.
+    /// A lower bound if the request is incomplete.
     pub latency_ns: u64,
     pub complete: bool,
-    /// Why it is incomplete.
+    /// Why the request is incomplete.
     pub reason: Option<Reason>,
-    /// Records lost while it was under way. A loss touches every request it overlaps, so these are
-    /// not to be added up over requests.
+    /// Records lost while the request was under way. A loss touches every request it overlaps, so these numbers must
+    /// not be added up over requests.
     pub records_lost: u64,
     pub client: Option<End>,
     pub server: Option<End>,
     pub channel: Option<String>,
     pub stream_id: Option<u64>,
     pub xid: Option<u32>,
-    /// How often an `oncrpc` call was sent again, with the same XID.
+    /// How often an `oncrpc` call was sent again with the same XID.
     pub retransmissions: Option<u32>,
     pub method: Option<String>,
-    /// Exit status for `exec` and `process`, as wait(2) encodes it; else the protocol's own.
+    /// For `exec` and `process`: the exit status as wait(2) encodes it. For other kinds: the protocol's own status.
     pub status: Option<i32>,
     pub request_bytes: Option<u64>,
     pub response_bytes: Option<u64>,
-    /// Of a request whose server alone is traced, and answered over TCP: how long after its end the answer's last byte
-    /// was still in the server's socket, because the kernel held it back. The client sees this in addition to the
-    /// latency. 0: it had left by then; `None`: not known. With both ends traced it is part of the latency.
+    /// For a request answered over TCP of which only the server is traced: how long after its end the answer's last
+    /// byte was still in the server's socket because the kernel held it back. The client sees this time in addition to
+    /// the latency. 0 if the byte had left by then, `None` if not known. If both ends are traced, this time is part of
+    /// the latency.
     pub held_back_ns: Option<u64>,
-    /// Why it was held back; `None`: it was not, or that is not known.
+    /// Why the byte was held back; `None` if it was not, or if that is not known.
     pub held_back_by: Option<HeldBy>,
-    /// What its ends moved for it; `None`: not traced, or it is not made of messages.
+    /// What the ends moved for the request. `None` if the end is not traced, or if the request is not made of messages.
     pub client_moved: Option<Moved>,
     pub server_moved: Option<Moved>,
 }
 
-/// What one end of a request moved by system calls for it, on the request's way or beside it.
+/// What one end of a request moved for it by system calls, on the request's critical path or beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Moved {
-    /// Written and read.
+    /// Bytes written and read.
     pub bytes: u64,
-    /// CPU time of those calls, without interrupts and page faults: measured.
+    /// CPU time of those calls, without interrupts and page faults. Measured.
     pub cpu_ns: u64,
-    /// Of it, what copying took: modelled.
+    /// The part of `cpu_ns` that copying took. Modelled.
     pub copy_ns: u64,
-    /// Samples of those calls, if any were taken: how much of `cpu_ns` was copying by these.
+    /// Samples of those calls, if any were taken; they show how much of `cpu_ns` was copying.
     pub samples: Samples,
 }
 
-/// Samples of a thread in system calls that moved bytes.
+/// Samples of a thread inside system calls that moved bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Samples {
     pub all: u64,
-    /// Those that found the kernel copying.
+    /// Samples that found the kernel copying.
     pub copying: u64,
 }
 
 impl Request {
-    /// Where its server listens: an address and port, or the path of a Unix socket. `None` where the channel has no such
-    /// name.
+    /// Where the request's server listens: an address and port, or the path of a Unix socket. `None` if the channel has
+    /// no such name.
     pub fn listens_at(&self) -> Option<&str> {
         let channel = self.channel.as_deref()?;
         match channel.strip_prefix("unix ") {
@@ -250,12 +252,12 @@ impl Request {
         }
     }
 
-    /// Whom it asked: where that listens, or else the name of the thread that served it.
+    /// The server that was asked: where it listens, or else the name of the thread that served the request.
     pub fn back_end(&self) -> Option<&str> {
         self.listens_at().or(self.server.as_ref().map(|end| &*end.comm))
     }
 
-    /// One that is complete, and of which nothing else is known.
+    /// A complete request of which nothing else is known.
     pub fn new(kind: Kind, start_ns: u64, end_ns: u64) -> Request {
         Request {
             request_id: 0,
@@ -287,7 +289,7 @@ impl Request {
     }
 }
 
-/// Sum of the segments of each category, indexed as [`Category::ALL`].
+/// Sums the segments of each category; indexed as [`Category::ALL`].
 pub fn category_ns<T, B>(segments: &[Segment<T, B>]) -> [u64; Category::ALL.len()] {
     let mut sums = [0; Category::ALL.len()];
     for segment in segments {
@@ -296,7 +298,7 @@ pub fn category_ns<T, B>(segments: &[Segment<T, B>]) -> [u64; Category::ALL.len(
     sums
 }
 
-/// Law 1: the segments tile `[start_ns, start_ns + latency_ns)` in order, without gap or overlap.
+/// Checks law 1: the segments tile `[start_ns, start_ns + latency_ns)` in order, without gap or overlap.
 ///
 /// # Errors
 /// Says where the first gap, overlap or empty segment is.
@@ -336,21 +338,21 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// The part of this loss that belongs to a capture that began at `start_ns`, if any. `before`:
-    /// losses that the kernel side had counted by then and not yet told of.
+    /// The part of this loss that belongs to a capture that began at `start_ns`, if any. `before` holds the losses that
+    /// the kernel side had already counted by then but not yet reported.
     pub fn since(self, start_ns: u64, before: &[Loss]) -> Option<Loss> {
         if self.last_ns < start_ns {
             return None;
         }
-        // One that was being counted at the start has gone on: the same CPU, and the same begin.
+        // A loss that was being counted at the start has continued: same CPU, same begin.
         let begun = before.iter().find(|b| (b.cpu, b.first_ns) == (self.cpu, self.first_ns));
-        // Something was lost at last_ns, which is since the start.
+        // At least one record was lost at `last_ns`, which is after the start.
         let count = self.count.saturating_sub(begun.map_or(0, |begun| begun.count)).max(1);
         Some(Loss { count, first_ns: self.first_ns.max(start_ns), ..self })
     }
 
-    /// The part of this loss that belongs to a capture that ended at `end_ns`, if any. Of one that went on
-    /// after the end it is not known how many came before: the count is the most that may have.
+    /// The part of this loss that belongs to a capture that ended at `end_ns`, if any. If the loss continued after the
+    /// end, it is not known how many of its records were lost before. The count is then an upper bound.
     pub fn until(self, end_ns: u64) -> Option<Loss> {
         let last_ns = self.last_ns.min(end_ns.saturating_sub(1));
         (self.first_ns < end_ns).then_some(Loss { last_ns, ..self })

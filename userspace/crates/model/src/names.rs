@@ -1,4 +1,4 @@
-//! Stable names: of categories, rules, sides, kinds and the like, as files and reports have them.
+//! Stable names of categories, rules, sides, kinds and so on, as used in files and reports.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ macro_rules! named {
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),+ }
 
         impl $name {
-            /// Every value, in the order reports show them.
+            /// All values, in the order in which reports show them.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
             /// The stable name.
@@ -17,7 +17,7 @@ macro_rules! named {
                 match self { $($name::$variant => $text),+ }
             }
 
-            /// The value of that name, if there is one.
+            /// Returns the value with this name, if there is one.
             pub fn from_name(text: &str) -> Option<$name> {
                 match text { $($text => Some($name::$variant),)+ _ => None }
             }
@@ -57,7 +57,7 @@ named! {
         KernelOther = "kernel.other",
         /// Moving payload between user and kernel memory.
         Copy = "copy",
-        /// Page-fault handling on CPU.
+        /// Handling a page fault, on CPU.
         Fault = "fault",
         /// Runnable after a wake-up, not yet running.
         RunqueueWakeup = "runqueue.wakeup",
@@ -78,7 +78,7 @@ named! {
         WireQdisc = "wire.qdisc",
         WireLink = "wire.link",
         WireStack = "wire.stack",
-        /// A timer the program asked for.
+        /// Waiting for a timer that the program asked for.
         Sleep = "sleep",
         /// Waiting for a peer outside the capture.
         IdlePeer = "idle.peer",
@@ -88,7 +88,7 @@ named! {
 }
 
 impl Category {
-    /// Whether the thread has a CPU meanwhile, and the time is not taken from it.
+    /// Whether the thread is on a CPU, and the CPU is not taken from it, during this time.
     pub fn is_on_cpu(self) -> bool {
         use Category::*;
         match self {
@@ -103,7 +103,7 @@ impl Category {
 }
 
 named! {
-    /// How a segment is known.
+    /// How the category of a segment is known.
     Evidence {
         /// Bracketed by hooks.
         Measured = "measured",
@@ -113,52 +113,52 @@ named! {
 }
 
 named! {
-    /// By which rule of `docs/design.md` the walk came to what a segment shows: for work, how it came to the
-    /// thread; for a wait, what made it one.
+    /// The rule of `docs/design.md` by which the walk arrived at a segment. For work: how the walk came to the thread.
+    /// For a wait: why it is shown as a wait.
     Rule {
         /// The thread had the answer at the end of the request.
         End = "end",
         /// Woken by the message's sender.
         Message = "message",
-        /// A read found its bytes ready.
+        /// A read found its bytes already there.
         Ready = "ready",
-        /// Bytes of an untraced peer came to the socket.
+        /// Bytes of an untraced peer arrived at the socket.
         Arrival = "arrival",
-        /// The answer to what was asked for the request was read.
+        /// The answer to a question asked for the request was read.
         Asked = "asked",
-        /// A connection waited to be accepted, or was.
+        /// A connection waited to be accepted, or was accepted.
         Accept = "accept",
-        /// Woken by a thread whose own way leads into the request.
+        /// Woken by a thread whose own path leads into the request.
         WakeUp = "wake-up",
-        /// It had the CPU of a thread that had woken it for the request.
+        /// The thread had the CPU of a thread that had woken it for the request.
         Helper = "helper",
         /// Work that was queued for a kernel worker.
         WorkQueue = "work-queue",
-        /// A child had ended, or was waited for.
+        /// A child had ended, or its end was waited for.
         Child = "child",
         /// Ended by another thread's exit_group().
         GroupExit = "group-exit",
-        /// Taken from memory, unseen, after an answer to another request.
+        /// The request was taken from memory, unseen, after an answer to another request.
         InMemory = "in-memory",
-        /// The thread served others meanwhile.
+        /// The thread served other requests in the meantime.
         Turn = "turn",
-        /// Its thread rested until a timer was due.
+        /// The server's thread rested until a timer was due.
         Timer = "timer",
-        /// Its work is another request's own already.
+        /// The work is already another request's own.
         Claimed = "claimed",
-        /// Runnable, behind whoever had the CPU.
+        /// Runnable, behind the thread that had the CPU.
         RunQueue = "run-queue",
-        /// On its way through the network.
+        /// On the way through the network.
         Wire = "wire",
-        /// A wait kept as it is.
+        /// A wait that the walk keeps as one wait.
         Charge = "charge",
-        /// Nothing shows how the walk goes on.
+        /// Nothing shows how the walk continues.
         Lost = "lost",
     }
 }
 
 named! {
-    /// Whose time a segment is.
+    /// At which end of the request, or where else, a segment's time was spent.
     Side {
         Client = "client",
         Server = "server",
@@ -170,7 +170,7 @@ named! {
 }
 
 named! {
-    /// What made two messages, or a fork and a wait, one request.
+    /// What makes two messages, or a fork and a wait, one request.
     Kind {
         Exec = "exec",
         Pipe = "pipe",
@@ -182,10 +182,10 @@ named! {
         OncRpc = "oncrpc",
         Resp = "resp",
         File = "file",
-        /// Turns passed by a futex in shared memory.
+        /// Turns that are passed by a futex in shared memory.
         Shm = "shm",
         Span = "span",
-        /// Input read on descriptor 0 to output written on descriptor 1.
+        /// From input read on descriptor 0 to output written on descriptor 1.
         Stdio = "stdio",
         /// The whole life of the target.
         Process = "process",
@@ -193,42 +193,42 @@ named! {
 }
 
 impl Kind {
-    /// Whether requests of the kind are given only where there are none of the others.
+    /// Whether requests of this kind are reported only if there are none of other kinds.
     pub fn is_fallback(self) -> bool {
         matches!(self, Kind::Stdio | Kind::Process)
     }
 
-    /// Whether requests of the kind are programs' lives, which enclose what else is asked meanwhile.
+    /// Whether requests of this kind are programs' lives, which enclose all other requests made in the meantime.
     pub fn is_life(self) -> bool {
         matches!(self, Kind::Exec | Kind::Process | Kind::Stdio)
     }
 }
 
 named! {
-    /// How sure it is that a request is one, of that kind.
+    /// Confidence that a detected request is real and of the reported kind.
     Certainty {
-        /// Its begin and end are told by what cannot be mistaken: a framing known from a connection's first
-        /// bytes, a reply's number, a fork and a wait.
+        /// Begin and end are identified without doubt: by a framing known from a connection's first bytes, a reply's
+        /// number, or a fork and a wait.
         Sure = "sure",
-        /// By the order of messages, or a framing that was taken up in mid-connection.
+        /// Inferred from the order of messages, or from a framing that was picked up in mid-connection.
         Likely = "likely",
-        /// Which end asks is not known.
+        /// It is not known which end asks.
         Guessed = "guessed",
     }
 }
 
 named! {
-    /// What kept the kernel from sending bytes that a program had written.
+    /// Why the kernel did not send bytes that a program had written.
     HeldBy {
-        /// The receiver has no room for them.
+        /// The receiver has no room for the bytes.
         Window = "window",
-        /// As many packets as the congestion window allows are under way.
+        /// The congestion window is full: as many packets as it allows are under way.
         Congestion = "congestion",
-        /// Nagle's algorithm: a small packet waits until the one before is acknowledged.
+        /// Nagle's algorithm: a small packet waits until the previous one is acknowledged.
         Nagle = "nagle",
-        /// Less than a packet, and the program may have more (TCP_CORK, MSG_MORE).
+        /// Less than a full packet, and the program may add more (TCP_CORK, MSG_MORE).
         Cork = "cork",
-        /// Pacing, or enough of the connection's is in the device's queue.
+        /// Pacing, or enough of the connection's data is already in the device's queue.
         Pacing = "pacing",
     }
 }

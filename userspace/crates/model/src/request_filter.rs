@@ -1,7 +1,8 @@
-//! Which kinds of requests to look for, where the user says so: `--request KIND[:PORT]`.
+//! Which kinds of requests to look for, as given by the user with `--request KIND[:PORT]`.
 //!
-//! Without a port: only the kinds that are named are looked for. With one: what goes over connections with
-//! that port is of that kind, whatever it looks like; of others, all is as without it.
+//! A rule without a port means that only the named kinds are looked for. A rule with a port means that everything on
+//! connections with that port is of that kind, whatever it looks like; other connections are treated as without the
+//! rule.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Kind;
 
-/// One `--request`.
+/// One `--request` option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Rule {
@@ -62,7 +63,7 @@ impl From<Rule> for String {
     }
 }
 
-/// Kinds that are found, of all that have a name.
+/// The named kinds of which requests can be found.
 pub const FOUND: [Kind; 12] = [
     Kind::Exec,
     Kind::Pipe,
@@ -77,14 +78,14 @@ pub const FOUND: [Kind; 12] = [
     Kind::Stdio,
     Kind::Process,
 ];
-/// Those over connections or datagrams with ports.
+/// Kinds of requests over connections or datagrams with ports.
 const WITH_PORTS: [Kind; 6] =
     [Kind::Tcp, Kind::Udp, Kind::Http1, Kind::Http2, Kind::OncRpc, Kind::Resp];
 
-/// The kind of that name, if requests of it are ever found.
+/// Returns the kind of this name, if requests of it can be found.
 ///
 /// # Errors
-/// There is none; names those that there are.
+/// There is no such kind; the message lists the kinds that exist.
 pub fn parse_kind(name: &str) -> Result<Kind, String> {
     Kind::from_name(name).filter(|kind| FOUND.contains(kind)).ok_or_else(|| {
         let names: Vec<_> = FOUND.iter().map(|kind| kind.name()).collect();
@@ -92,7 +93,7 @@ pub fn parse_kind(name: &str) -> Result<Kind, String> {
     })
 }
 
-/// All that was said; nothing: every kind, as it is found.
+/// All `--request` rules. Without any, requests of every kind are looked for.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted(Vec<Rule>);
 
@@ -101,7 +102,7 @@ impl Wanted {
         Wanted(rules.to_vec())
     }
 
-    /// Whether requests of the kind are looked for on a connection of which `has_port` tells the ports.
+    /// Whether requests of the kind are looked for on a connection; `has_port` tells whether the connection has a port.
     pub fn takes(&self, kind: Kind, has_port: impl Fn(u16) -> bool) -> bool {
         if self.0.is_empty() {
             return true;
@@ -117,7 +118,7 @@ impl Wanted {
         at_port.or(any).unwrap_or(true)
     }
 
-    /// Whether kinds were named that are otherwise only given where there are no others.
+    /// Whether the rules name a kind that is otherwise reported only if there are no requests of other kinds.
     pub fn names_fallback(&self) -> bool {
         self.0.iter().any(|rule| rule.kind.is_fallback())
     }

@@ -1,12 +1,12 @@
-//! The texts that the segments of a request name, each kept once and known by its number.
+//! The texts that the segments of a request refer to. Each text is kept once and referred to by number.
 
 use std::hash::Hasher;
 use std::num::NonZeroU32;
 
 use rustc_hash::FxHasher;
 
-/// The number of a text among those of its request: the same text has the same number. (One more is what is kept, so that
-/// segments, of which there are very many, take less memory.)
+/// The number of a text within its request; equal texts have equal numbers. The stored value is the number plus one, so
+/// that `Option<TextId>` needs no extra memory in the many segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TextId(NonZeroU32);
 
@@ -20,18 +20,18 @@ impl TextId {
 /// The texts of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Texts {
-    /// One after the other, and where each ends.
+    /// All texts one after the other, and the end of each text.
     bytes: String,
     ends: Vec<usize>,
-    /// Where to look for a text, by its hash: its number and one more; 0 where there is none.
+    /// Hash table: the number plus one of the text in each slot; 0 if the slot is empty.
     slots: Vec<u32>,
 }
 
-/// Slots to begin with.
+/// Initial number of slots.
 const FEW: usize = 32;
 
 impl Texts {
-    /// With room for those of most requests.
+    /// Makes an empty set of texts, with room for the texts of most requests.
     pub fn new() -> Texts {
         Texts {
             bytes: String::with_capacity(16 * FEW),
@@ -40,38 +40,38 @@ impl Texts {
         }
     }
 
-    /// The same texts, with the same numbers, in no more memory than they take.
+    /// Copies the texts, with the same numbers, into no more memory than they need.
     pub fn compact(&self) -> Texts {
         Texts { bytes: self.bytes.clone(), ends: self.ends.clone(), slots: Vec::new() }
     }
 
-    /// How many there are.
+    /// Number of texts.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no texts.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The text of that number.
+    /// Returns the text of a number.
     ///
     /// # Panics
-    /// If it is another request's.
+    /// May panic if the number belongs to another request's texts.
     #[inline]
     pub fn get(&self, id: TextId) -> &str {
         let from = id.index().checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.bytes[from..self.ends[id.index()]]
     }
 
-    /// The number of a text.
+    /// Returns the number of a text, adding the text if it is new.
     #[inline]
     pub fn add(&mut self, text: &str) -> TextId {
         self.add_with(|to| to.push_str(text))
     }
 
-    /// The number of the text that `write` adds to what it is given.
+    /// Returns the number of the text that `write` appends to its argument.
     pub fn add_with(&mut self, write: impl FnOnce(&mut String)) -> TextId {
         let from = self.bytes.len();
         write(&mut self.bytes);
@@ -89,12 +89,12 @@ impl Texts {
             slot = (slot + 1) & mask;
         }
         self.ends.push(self.bytes.len());
-        let number = self.ends.len() as u32; // each takes more than four bytes
+        let number = self.ends.len() as u32; // each text takes more than four bytes
         self.slots[slot] = number;
         TextId(NonZeroU32::new(number).unwrap_or(NonZeroU32::MAX))
     }
 
-    /// The number of a text with another after it, or of that alone.
+    /// Returns the number of the text `text; more`, or of `more` alone without a `text`.
     pub fn extend(&mut self, text: Option<TextId>, more: &str) -> TextId {
         match text {
             Some(text) => {
@@ -105,7 +105,7 @@ impl Texts {
         }
     }
 
-    /// Forgets all.
+    /// Removes all texts.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();

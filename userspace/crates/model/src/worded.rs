@@ -1,7 +1,7 @@
-//! Enums whose values are sentences in files: each has its text in one place, and code decides on the value.
+//! Enums whose values are sentences in files. Each sentence is defined in one place, and code decides by the value.
 
-/// Declares an enum of which each value has a text: `Variant { field: Type } = "text with {field}"`. Fields are in
-/// the order in which the text names them. Every text is a value: one that is not declared is kept as `Other`.
+/// Declares an enum in which each value has a text: `Variant { field: Type } = "text with {field}"`. The fields are
+/// listed in the order in which the text names them. Any text can be parsed: an undeclared text is kept as `Other`.
 #[macro_export]
 macro_rules! worded {
     ($(#[$doc:meta])* $name:ident {
@@ -11,12 +11,12 @@ macro_rules! worded {
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
             $($(#[$vdoc])* $variant $({ $($field: $type),+ })?,)+
-            /// Another text, perhaps of another version: nothing is decided on it.
+            /// An undeclared text, perhaps of another version. No decision depends on it.
             Other(Box<str>),
         }
 
         impl $name {
-            /// The declared value of a text.
+            /// Returns the declared value of a text.
             fn declared(text: &str) -> Option<$name> {
                 $(
                     #[allow(unused_mut, unused_variables)]
@@ -24,7 +24,8 @@ macro_rules! worded {
                         let value = || Some($name::$variant $({
                             $($field: values.next()?.parse().ok()?),+
                         })?);
-                        // Numbers may be written in several ways: what was read is what will be written.
+                        // A number can be written in several ways. The value is taken only if it is written back as the
+                        // same text.
                         if let Some(value) = { value }().filter(|value| value.to_string() == text) {
                             return Some(value);
                         }
@@ -70,14 +71,14 @@ macro_rules! worded {
     };
 }
 
-/// What stands in a text where a template has `{names}`; `None`: it is no text of that template.
+/// Returns the parts of a text in place of the template's `{names}`; `None` if the text does not fit the template.
 #[doc(hidden)]
 pub fn values<'t>(template: &str, text: &'t str) -> Option<std::vec::IntoIter<&'t str>> {
     let mut literals = template.split(['{', '}']).step_by(2);
     let mut rest = text.strip_prefix(literals.next()?)?;
     let mut values = Vec::new();
     for literal in literals {
-        // The last value may be all that is left.
+        // The last value may extend to the end of the text.
         let at = if literal.is_empty() { rest.len() } else { rest.find(literal)? };
         values.push(&rest[..at]);
         rest = &rest[at + literal.len()..];
@@ -88,7 +89,7 @@ pub fn values<'t>(template: &str, text: &'t str) -> Option<std::vec::IntoIter<&'
 #[cfg(test)]
 mod tests {
     worded! {
-        /// How a day is.
+        /// The weather of a day.
         Day {
             Fair = "fair",
             Wet { mm: u32 } = "rain: {mm} mm",

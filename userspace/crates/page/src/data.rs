@@ -1,4 +1,4 @@
-//! The figures in a page: compressed, in chunks that are unpacked as they are looked at.
+//! The figures in a page: compressed, in chunks that are unpacked when they are viewed.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,9 +16,9 @@ use rpcprobe_model::Category;
 use rpcprobe_report::palette::hex;
 use rpcprobe_report::{escape, format_exact, format_ns, format_share, marks};
 
-/// Time lines in a chunk.
+/// Time lines per chunk.
 const REQUESTS: usize = 40;
-/// Of what there is for figures, per cent that those that are not time lines may take.
+/// Share of the space for figures, in per cent, that all figures except time lines may take.
 const FIGURES: usize = 55;
 
 pub fn base64(bytes: &[u8]) -> String {
@@ -31,7 +31,7 @@ fn compressed(value: &Value) -> Result<String> {
     Ok(base64(&encoder.finish()?))
 }
 
-/// How much may yet be written, bytes.
+/// The number of bytes that may still be written.
 pub struct Budget(usize);
 
 impl Budget {
@@ -48,22 +48,22 @@ impl Budget {
     }
 }
 
-/// What the script reads.
+/// The data that the script reads.
 pub struct Packed {
     pub index: String,
     pub chunks: Vec<String>,
 }
 
-/// What is written so far.
+/// The chunks written so far.
 struct Chunks {
     chunks: Vec<String>,
 }
 
 impl Chunks {
-    /// The number of the chunk; `None` if it does not fit.
+    /// Adds a chunk and returns its number; `None` if it does not fit.
     fn add(&mut self, value: &Value, budget: &mut Budget) -> Result<Option<usize>> {
         let chunk = compressed(value)?;
-        // The markup around it.
+        // 64 bytes for the markup around the chunk.
         if !budget.takes(chunk.len() + 64) {
             return Ok(None);
         }
@@ -72,9 +72,9 @@ impl Chunks {
     }
 }
 
-/// Packs all figures, those that matter most first, until there is no room.
+/// Packs all figures, the most important first, until the space is used up.
 pub fn packed(page: &Page, budget: Budget) -> Result<Packed> {
-    // A place for the index, which is written last.
+    // Leaves space for the index, which is written last.
     let Budget(whole) = budget;
     let mut figures = Budget(whole * FIGURES / 100);
     let mut chunks = Chunks { chunks: Vec::new() };
@@ -125,7 +125,7 @@ fn key(band: Band, category: Option<Category>) -> String {
     }
 }
 
-/// Figures of each group for each band; where there is room, also of each category.
+/// Packs the figures of each group for each band and, if there is room, also for each category.
 fn groups(side: &Side, chunks: &mut Chunks, budget: &mut Budget, sides: usize) -> Result<Value> {
     let mut share = Budget(budget.0 / sides);
     let before = share.0;
@@ -135,7 +135,7 @@ fn groups(side: &Side, chunks: &mut Chunks, budget: &mut Budget, sides: usize) -
     let mut places: BTreeMap<*const Group, (Option<usize>, Option<usize>)> = BTreeMap::new();
     let kinds = gathered.groups.iter().filter(is_kind);
     let methods = gathered.groups.iter().filter(|group| !is_kind(group));
-    // Kinds first: who has no room for the figures of a method has them on the command line.
+    // Kinds come first: the figures of methods that do not fit are available on the command line.
     for group in kinds.clone().chain(methods.clone()) {
         let chunk = chunks.add(&of_group(side, group), &mut share)?;
         places.insert(group, (chunk, None));
@@ -194,7 +194,7 @@ fn of_group(side: &Side, group: &Group) -> Value {
         let mut figures = Map::new();
         for band in group.bands() {
             let selection = Selection { band: *band, category: None };
-            // It is of all requests, whatever is chosen.
+            // The tree shows all requests, whatever band is selected.
             if name == Name::Tree && *band != Band::All {
                 continue;
             }
@@ -209,7 +209,7 @@ fn of_group(side: &Side, group: &Group) -> Value {
     Value::Object(of)
 }
 
-/// The figures of one quantity, for each category in place of the latency.
+/// Packs the figures of a single quantity, with each category in place of the latency.
 fn of_categories(side: &Side, group: &Group) -> Value {
     let mut figures = Map::new();
     for band in group.bands() {
@@ -223,8 +223,8 @@ fn of_categories(side: &Side, group: &Group) -> Value {
     json!({Name::Latency.name(): figures})
 }
 
-/// Time lines: first of the requests that are listed, then of the slowest others, then of the rest. What the script
-/// needs to find one: its number, and the chunk.
+/// Packs time lines: first of the listed requests, then of the other requests, slowest first. Returns what the script
+/// needs to find a time line: the request's number and the chunk.
 fn time_lines(side: &Side, chunks: &mut Chunks, budget: &mut Budget) -> Result<Value> {
     let gathered = side.gathered;
     let mut order: Vec<usize> = Vec::new();

@@ -2,12 +2,13 @@
 
 use rpcprobe_report::escape;
 
-/// Text as a browser shows it as it is: first what steers terminals or reorders lines is escaped, as in all of our output.
+/// Escapes text so that a browser shows it literally. Characters that steer terminals or reorder lines are escaped
+/// first, as in all of our output.
 pub fn text(text: &str) -> String {
     entities(&escape(text))
 }
 
-/// Text that is escaped already, but for HTML.
+/// Escapes text for HTML only; everything else must already be escaped.
 pub fn entities(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     for c in text.chars() {
@@ -23,7 +24,7 @@ pub fn entities(text: &str) -> String {
     out
 }
 
-/// A table; the cells are HTML. Columns in `right` are of numbers.
+/// A table whose cells are HTML. Columns in `right` hold numbers.
 pub struct Table<'t> {
     pub caption: String,
     pub header: &'t [&'t str],

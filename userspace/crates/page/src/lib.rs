@@ -1,7 +1,7 @@
-//! The page: one HTML file, without network, that shows a capture, or two sides beside each other.
+//! The page: one HTML file, without network access, that shows a capture, or two sides beside each other.
 //!
-//! It holds tables, which are there without JavaScript, and the figures of [`rpcprobe_figures`] for each choice of kind,
-//! method, band and category, compressed. The script in it draws and changes figures; it computes none.
+//! The page holds tables, which work without JavaScript, and the compressed figures of [`rpcprobe_figures`] for each
+//! choice of kind, method, band and category. The script in the page draws and switches figures; it computes none.
 
 mod data;
 mod html;
@@ -18,9 +18,9 @@ use rpcprobe_figures::{Gathered, Name};
 use rpcprobe_model::Kind;
 use rpcprobe_report::{answers, evidence_shares, ledger_line, nothing_found, Preamble, Reported};
 
-/// What a page takes at most, bytes.
+/// Maximum size of a page in bytes.
 pub const MOST_BYTES: usize = 3_000_000;
-/// Kept for what is not figures: markup, style, script.
+/// Space reserved for everything except figures: markup, style, script.
 const RESERVE_BYTES: usize = 40_000;
 
 const PLOTLY: &[u8] = include_bytes!("../assets/plotly-basic.min.js.gz");
@@ -29,11 +29,11 @@ const SCRIPT: &str = include_str!("../assets/page.js");
 
 /// One capture, or the runs of one side of a comparison.
 pub struct Side<'a> {
-    /// `A`; empty of a single capture.
+    /// `A` or `B`; empty for a single capture.
     pub name: &'a str,
     pub reported: Reported<'a>,
     pub gathered: &'a Gathered,
-    /// Of its captures, in their order.
+    /// The directories of the side's captures, in the order of the captures.
     pub directories: Vec<String>,
 }
 
@@ -41,26 +41,26 @@ pub struct Side<'a> {
 pub struct Compared {
     /// The comparison as text.
     pub text: String,
-    /// What there is to say first.
+    /// The conclusions, shown first.
     pub verdict: Vec<String>,
     pub figures: Vec<OfKind>,
 }
 
-/// Figures of one kind of request, compared.
+/// Figures of a comparison, for one kind of request.
 pub struct OfKind {
     pub kind: Kind,
-    /// Another one, where each side has one kind only.
+    /// Differs from `kind` if each side has only one kind.
     pub b_kind: Kind,
-    /// `None`: too few requests.
+    /// `None` if there are too few requests.
     pub shift: Option<Value>,
     pub waterfall: Value,
 }
 
-/// What a page shows.
+/// Content of a page.
 pub struct Page<'a> {
     pub sides: Vec<Side<'a>>,
     pub compared: Option<Compared>,
-    /// The command that made it.
+    /// The command that made the page.
     pub command: String,
 }
 
@@ -119,7 +119,7 @@ fn first_command(side: &Side) -> String {
     side.reported.manifests.first().map_or(String::new(), |of| rpcprobe_report::command(of))
 }
 
-/// The answer in words, and what must be known before any figure.
+/// The answer in words, and what a reader must know before any figure.
 fn top(page: &Page) -> String {
     let mut out = String::from("<header>\n");
     for side in &page.sides {
@@ -201,7 +201,7 @@ fn answer(side: &Side) -> String {
     out + "</ul>\n</section>\n"
 }
 
-/// Where the script puts the figures.
+/// Places where the script puts the figures.
 fn figures(page: &Page) -> String {
     let any = page.sides.iter().any(|side| !side.gathered.groups.is_empty());
     let mut out = String::from(
@@ -240,7 +240,7 @@ fn card(name: &str, shows: &str, sides: usize) -> String {
     )
 }
 
-/// What the script must know of the sides.
+/// Describes the sides for the script.
 fn about(page: &Page) -> Value {
     let about = |side: &Side| {
         json!({

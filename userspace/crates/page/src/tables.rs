@@ -1,4 +1,4 @@
-//! The figures of a report as tables: what the page is without JavaScript.
+//! The figures of a report as tables: the content of the page without JavaScript.
 
 use crate::html::{entities, text, Table};
 use rpcprobe_figures::{Band, Gathered, Group};
@@ -10,11 +10,11 @@ use rpcprobe_report::{
     slowest, title, Breakdown, Groups, KindBreakdown, Tail,
 };
 
-/// Groups listed.
+/// Maximum number of groups listed.
 const GROUPS: usize = 20;
-/// Requests listed.
+/// Maximum number of requests listed.
 const REQUESTS: usize = 12;
-/// Rows of the tree.
+/// Maximum number of rows of the tree.
 const TREE: usize = 60;
 
 /// All tables of a capture.

@@ -1,4 +1,4 @@
-//! Raw records as the kernel side sends them: the mirror of `bpf/records.h`, field by field.
+//! Raw records as sent by the kernel side: mirrors `bpf/records.h`, field by field.
 //!
 //! `tests/records_layout.rs` compares every struct here with the BTF of the compiled object.
 
@@ -155,7 +155,7 @@ pub const FUNCTION_PIPE_READ: u16 = 6;
 pub const FUNCTION_PIPE_WRITE: u16 = 7;
 pub const FUNCTION_TCP_RECEIVE: u16 = 8;
 pub const FUNCTION_TCP_SEND: u16 = 9;
-/// `enum journal_phase`: a thread found a journal full; the phases of commits come before.
+/// `enum journal_phase`: a thread found a journal full. The phases of commits have lower numbers.
 pub const JOURNAL_CHECKPOINT: u16 = 6;
 /// `hdr.aux` of hard interrupts that have a vector but no IRQ number.
 pub const VEC_TIMER: u16 = 256;
@@ -172,11 +172,11 @@ macro_rules! records {
             pub struct $name { $(pub $field: $type),+ }
         )+
 
-        /// Struct, field, offset in bytes: for comparison with the kernel side.
+        /// Struct, field, offset in bytes; compared with the kernel side.
         pub const LAYOUT: &[(&str, &str, usize)] = &[
             $($((stringify!($name), stringify!($field), std::mem::offset_of!($name, $field)),)+)+
         ];
-        /// Struct and size in bytes.
+        /// Struct, size in bytes.
         pub const SIZES: &[(&str, usize)] = &[$((stringify!($name), size_of::<$name>())),+];
     };
 }
@@ -184,8 +184,8 @@ macro_rules! records {
 records! {
     struct RecHdr { ts_ns: u64, tid: u32, kind: u8, flags: u8, aux: u16 }
     struct RecLost { hdr: RecHdr, count: u64, first_ns: u64, last_ns: u64 }
-    /// `hdr.tid`: the thread that left the CPU; `hdr.aux`: its state, TASK_* bits.
-    /// `waited_ns`: for the CPU, who gets it, by the scheduler's account, or `NOT_KNOWN_NS`.
+    /// `hdr.tid`: the thread that left the CPU; `hdr.aux`: its state, TASK_* bits. `waited_ns`: how long the thread
+    /// that gets the CPU waited for it, by the scheduler's accounting, or `NOT_KNOWN_NS`.
     struct RecSwitch { hdr: RecHdr, next_tid: u32, waited_ns: u32 }
     struct RecSwitchSys {
         hdr: RecHdr,
@@ -220,7 +220,7 @@ records! {
     }
     struct RecExit { hdr: RecHdr, tgid: u32, exit_code: i32 }
     struct RecRename { hdr: RecHdr, subject_tid: u32, pad: u32, comm: [u8; COMM_BYTES] }
-    /// `hdr.ts_ns`: exit; `hdr.aux`: number.
+    /// `hdr.ts_ns`: exit of the call; `hdr.aux`: its number.
     struct RecSyscall { hdr: RecHdr, enter_ns: u64, ret: i64 }
     struct RecSyscallIo {
         sys: RecSyscall,
@@ -239,11 +239,11 @@ records! {
     struct RecFile { hdr: RecHdr, ino: u64, dev: u32, path_bytes: u32 }
     /// `hdr.ts_ns`: end of the fault.
     struct RecFault { hdr: RecHdr, enter_ns: u64, address: u64, ip: u64 }
-    /// `hdr.ts_ns`: end of the interrupt; `hdr.aux`: which.
+    /// `hdr.ts_ns`: end of the interrupt; `hdr.aux`: which interrupt.
     struct RecIrq { hdr: RecHdr, enter_ns: u64 }
     /// `hdr.tid`: a task that existed before the capture.
     struct RecTask { hdr: RecHdr, tgid: u32, ppid: u32, comm: [u8; COMM_BYTES] }
-    /// `hdr.ts_ns`: completion; `hdr.tid`: who was current at the issue; `hdr.aux`: REQ_OP_*.
+    /// `hdr.ts_ns`: completion; `hdr.tid`: the thread that was current at the issue; `hdr.aux`: REQ_OP_*.
     struct RecBlock {
         hdr: RecHdr,
         queued_ns: u64,
@@ -256,7 +256,7 @@ records! {
     }
     /// `hdr.tid`: the jbd2 thread; `hdr.aux`: the phase.
     struct RecJournal { hdr: RecHdr, transaction: u32, dev: u32 }
-    /// `hdr.ts_ns`: the lock was got; `hdr.aux`: LCB_F_* flags.
+    /// `hdr.ts_ns`: when the lock was acquired; `hdr.aux`: LCB_F_* flags.
     struct RecContention { hdr: RecHdr, enter_ns: u64 }
     struct RecThrottle { hdr: RecHdr }
     /// A call that moved bytes `[end - bytes, end)` of a stream socket's channel.
@@ -271,7 +271,8 @@ records! {
         held: u16,
         ino: u32,
     }
-    /// Addresses of a TCP or UDP channel, IPv4 as `::ffff:a.b.c.d`; `is_anew`: another connection than the last between them.
+    /// Addresses of a TCP or UDP channel, IPv4 as `::ffff:a.b.c.d`. `is_anew`: this is another connection than the last
+    /// one between these addresses.
     struct RecChannel {
         hdr: RecHdr,
         channel: u64,
@@ -284,7 +285,7 @@ records! {
     }
     /// Followed by `path_bytes` bytes of the name.
     struct RecUnixChannel { hdr: RecHdr, channel: u64, path_bytes: u32, object_type: u16, pad: u16 }
-    /// `hdr.ts_ns`: that of the switch; `hdr.aux`: how many addresses follow.
+    /// `hdr.ts_ns`: time of the switch; `hdr.aux`: how many addresses follow.
     struct RecStack { hdr: RecHdr }
     /// Followed by the addresses: the kernel's, then the program's.
     struct RecSample { hdr: RecHdr, interrupted_ns: u64, kernel_frames: u32, user_frames: u32 }
@@ -302,7 +303,7 @@ records! {
         build_id: [u8; BUILD_ID_BYTES],
         pad: [u8; 4],
     }
-    /// `hdr.tid`: the kernel worker; `hdr.ts_ns`: when it had done the work.
+    /// `hdr.tid`: the kernel worker; `hdr.ts_ns`: when the work was done.
     struct RecWork { hdr: RecHdr, queued_ns: u64, started_ns: u64, queuer_tid: u32, pad: u32 }
     /// `hdr.ts_ns`: end of the call that moved its first bytes.
     struct RecUnit {
@@ -320,7 +321,7 @@ records! {
         status_known: u16,
         numbers: [u32; 3],
     }
-    /// Where messages begin on a channel is not known from `offset` on, up to the next unit.
+    /// From `offset` up to the next unit, it is not known where messages begin on the channel.
     struct RecGap {
         hdr: RecHdr,
         channel: u64,
@@ -355,7 +356,7 @@ records! {
         protocol: u8,
         pad: u8,
     }
-    /// Followed by `path_bytes` bytes of what the request calls.
+    /// Followed by `path_bytes` bytes of the method that the request calls.
     struct RecMethod {
         hdr: RecHdr,
         channel: u64,
@@ -377,12 +378,13 @@ records! {
         dev: u32,
         fd: i32,
     }
-    /// Channels of which it is known who asks; 0: not known.
+    /// Channels whose asking end is known: `asked` carries the client's messages, `answer` the server's. 0 if not
+    /// known.
     struct RecRole { hdr: RecHdr, asked: u64, answer: u64, dev: u32, object_type: u16, pad: u16 }
-    /// `hdr.tid`: who had the CPU, of which that much was taken in `[since_ns, until_ns)`.
+    /// `hdr.tid`: the thread that had the CPU; `taken_ns` of its time was stolen in `[since_ns, until_ns)`.
     struct RecSteal { hdr: RecHdr, since_ns: u64, until_ns: u64, taken_ns: u64 }
-    /// `hdr.tid`: who had got the CPU unseen, at `arrived_ns` (0: not known); the last switch seen
-    /// there, at `since_ns`, had given it to `last_tid`.
+    /// `hdr.tid`: the thread that got the CPU unseen, at `arrived_ns` (0: not known). The last switch seen on that CPU,
+    /// at `since_ns`, had given it to `last_tid`.
     struct RecUnseenSwitch {
         hdr: RecHdr,
         since_ns: u64,
@@ -390,9 +392,9 @@ records! {
         last_tid: u32,
         waited_ns: u32,
     }
-    /// `hdr.tid`: who was moved from one run queue to another.
+    /// `hdr.tid`: the thread that was moved from one run queue to another.
     struct RecMigrate { hdr: RecHdr, from_cpu: u32, to_cpu: u32 }
-    /// Bytes `[end - bytes, end)` of a channel that a call moved besides what its own record tells.
+    /// Bytes `[end - bytes, end)` of a channel that a call moved in addition to those in the call's own record.
     struct RecTransfer {
         hdr: RecHdr,
         channel: u64,
@@ -404,7 +406,7 @@ records! {
         object_type: u16,
         held: u16,
     }
-    /// `sys.ret` is the new descriptor, of which the rest tells.
+    /// `sys.ret` is the new descriptor; the other fields describe it.
     struct RecAccept {
         sys: RecSyscall,
         ino: u64,
@@ -413,15 +415,15 @@ records! {
         object_type: u16,
         pad: u16,
     }
-    /// Bytes up to `end` of a channel are in the socket of who reads it, and nobody traced has written them.
-    /// `hdr.aux`: the type of the object.
+    /// Bytes up to `end` of a channel are in the reader's socket, and no traced thread wrote them. `hdr.aux`: the type
+    /// of the object.
     struct RecArrival {
         hdr: RecHdr,
         channel: u64,
         end: u64,
         arrived_ns: u64,
     }
-    /// A packet with bytes `[end - bytes, end)` of a channel was sent or (`received_ns`) received.
+    /// A packet with bytes `[end - bytes, end)` of a channel was sent or, if `received_ns` is set, received.
     struct RecPacket {
         hdr: RecHdr,
         channel: u64,
@@ -432,15 +434,16 @@ records! {
         bytes: u32,
         device: u32,
     }
-    /// A traced thread has run through a function of the kernel's. `hdr.ts_ns`: its end; `hdr.aux`: `FUNCTION_*`.
+    /// A traced thread ran through a kernel function. `hdr.ts_ns`: end of the function; `hdr.aux`: `FUNCTION_*`.
     struct RecFunction { hdr: RecHdr, enter_ns: u64, number: u64 }
-    /// What the thread `hdr.tid`, of process `tgid`, did with a task of a runtime's (`hdr.flags`: `RUNTIME_TASK_*`). `address`,
-    /// of what the runtime keeps of it, tells it from others of the process that live; 0: the one that the thread runs.
-    /// `hdr.aux`: the [`TaskWait`] for which it parks, or for which it has waited.
+    /// What the thread `hdr.tid` of process `tgid` did with a runtime's task (`hdr.flags`: `RUNTIME_TASK_*`). `address`
+    /// is the address of the runtime's data about the task; it distinguishes the task from other live tasks of the
+    /// process. 0 stands for the task that the thread runs. `hdr.aux`: the [`TaskWait`] for which the task parks, or
+    /// for which it has waited.
     struct RecRuntimeTask { hdr: RecHdr, address: u64, tgid: u32, pad: u32 }
 }
 
-/// Reads the record struct at the front of `bytes`, and what follows it.
+/// Reads the record struct at the beginning of `bytes`; returns it with the bytes after it.
 pub fn read<T: FromBytes>(bytes: &[u8]) -> Option<(T, &[u8])> {
     T::read_from_prefix(bytes).ok()
 }

@@ -1,35 +1,36 @@
-//! What tasks of runtimes wait for: goroutines, and those of asyncio, tokio and Node.
+//! What runtime tasks wait for: goroutines, and tasks of asyncio, tokio and Node.
 
-/// What a wait is, for whoever asks where the time went.
+/// The nature of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskWaitSort {
-    /// A descriptor to be ready.
+    /// For a descriptor to become ready.
     Descriptor,
-    /// Time to pass.
+    /// For time to pass.
     Timer,
-    /// A lock that another task has.
+    /// For a lock that another task holds.
     Lock,
-    /// Something to come from another task, or from a timer.
+    /// For something from another task or from a timer.
     Channel,
-    /// Its turn among those that wait for a lock, a semaphore, an event or a condition: which of these is not seen.
+    /// For its turn among the waiters of a lock, a semaphore, an event or a condition. It is not visible which of
+    /// these.
     Waiters,
-    /// For another task to receive what it gives: there is no room for that in the channel.
+    /// For another task to receive what this task sends: the channel has no room for it.
     Room,
-    /// For another task to be done, or to let go of something.
+    /// For another task to finish, or to release something.
     Task,
-    /// The garbage collector, or what else the runtime does for all. With a name: goroutines of the runtime that do that work
-    /// wait so when there is none, and nothing else does.
+    /// For the garbage collector, or for other work that the runtime does on behalf of all. With a name: the wait of
+    /// the runtime's own goroutines that do such work, while there is none; no other goroutine waits like this.
     Runtime(Option<&'static str>),
 }
 
-/// A reason for which tasks of a runtime wait. Its number is the kernel side's; Go's own differs from version to version.
+/// A reason for which runtime tasks wait. Its number is the kernel side's; Go's own number varies between versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskWait(u8);
 
 use TaskWaitSort::{Channel, Descriptor, Lock, Room, Runtime, Task, Timer, Waiters};
 
-/// By the words that Go has for them (`waitReasonStrings`, src/runtime/runtime2.go, Go 1.18 to 1.26). Captures have
-/// their places in this list, counted from 1: append only.
+/// All reasons, with Go's texts for them (`waitReasonStrings`, src/runtime/runtime2.go, Go 1.18 to 1.26). Captures
+/// refer to positions in this list, counted from 1: append only.
 const WAITS: &[(&str, TaskWaitSort)] = &[
     ("IO wait", Descriptor),
     ("sleep", Timer),
@@ -62,39 +63,39 @@ const WAITS: &[(&str, TaskWaitSort)] = &[
     ("cleanup wait", Runtime(Some("Go cleanups"))),
     ("stopping the world", Runtime(None)),
     ("preempted", Runtime(None)),
-    // Of asyncio, tokio and Node: `enum task_wait` of bpf/runtime_tasks.h.
+    // Waits of asyncio, tokio and Node: `enum task_wait` of bpf/runtime_tasks.h.
     ("await", Channel),
     ("await (a timer)", Timer),
     ("await (a descriptor)", Descriptor),
     ("await (a lock, semaphore, event or condition)", Waiters),
-    // Told by no runtime: what a thread does while it runs a goroutine shows it.
+    // Not reported by any runtime, but visible in what a thread does while it runs a goroutine.
     ("a mutex of Go's runtime", Lock),
 ];
 
 impl TaskWait {
-    /// Anything: what ends it tells what it was.
+    /// For anything; what ends the wait shows what it was for.
     pub const AWAIT: TaskWait = TaskWait(32);
-    /// Time to pass, as what ended it told.
+    /// For time to pass, as shown by what ended the wait.
     pub const TIMER: TaskWait = TaskWait(33);
-    /// A descriptor to be ready.
+    /// For a descriptor to become ready.
     pub const READY: TaskWait = TaskWait(34);
     /// A lock of Go's runtime itself, such as that of its run queue.
     pub const GO_RUNTIME_MUTEX: TaskWait = TaskWait(36);
 
-    /// That of which Go has these words.
+    /// Returns the wait with this text.
     pub fn named(words: &str) -> Option<TaskWait> {
         let place = WAITS.iter().position(|(name, _)| *name == words)?;
         Some(TaskWait(u8::try_from(place + 1).ok()?))
     }
 
-    /// That of this number.
+    /// Returns the wait with this number.
     pub fn numbered(number: u16) -> Option<TaskWait> {
         let number = u8::try_from(number).ok()?;
         let place = usize::from(number).checked_sub(1)?;
         (place < WAITS.len()).then_some(TaskWait(number))
     }
 
-    /// Whether those are Go's own words.
+    /// Whether the text of this wait is Go's own.
     pub fn is_gos(self) -> bool {
         self.0 < TaskWait::AWAIT.0
     }
@@ -104,12 +105,12 @@ impl TaskWait {
         self.0
     }
 
-    /// Go's words for it.
+    /// The text for it, which is Go's own for waits of goroutines.
     pub fn name(self) -> &'static str {
         WAITS[usize::from(self.0) - 1].0
     }
 
-    /// What it is.
+    /// The nature of the wait.
     pub fn sort(self) -> TaskWaitSort {
         WAITS[usize::from(self.0) - 1].1
     }

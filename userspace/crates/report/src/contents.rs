@@ -1,4 +1,4 @@
-//! What there is in a capture, for a filter that matches nothing.
+//! The contents of a capture, for a filter that matches nothing.
 
 use std::io::Write;
 
@@ -11,10 +11,10 @@ use super::text::escape;
 use super::units::{format_exact, format_ns};
 use super::Style;
 
-/// Names listed of each sort.
+/// Maximum number of names listed of each sort.
 const LISTED: usize = 8;
 
-/// Writes what there is.
+/// Writes the contents.
 ///
 /// # Errors
 /// When `out` cannot be written.

@@ -1,6 +1,6 @@
-//! How much of a stretch of time others cover that may overlap.
+//! How much of a stretch of time is covered by spans that may overlap.
 
-/// What is covered so far, by spans that come in order of their begins.
+/// Coverage so far. Spans must be added in order of their begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Covered {
     until_ns: u64,
@@ -8,12 +8,12 @@ pub struct Covered {
 }
 
 impl Covered {
-    /// Of `[start_ns, end_ns)`.
+    /// Begins with no coverage of `[start_ns, end_ns)`.
     pub fn of(start_ns: u64, end_ns: u64) -> Covered {
         Covered { until_ns: start_ns, end_ns }
     }
 
-    /// Adds a span; how much of the stretch it covers that was not yet, nanoseconds.
+    /// Adds a span; returns the newly covered part of the stretch in nanoseconds.
     pub fn add(&mut self, start_ns: u64, end_ns: u64) -> u64 {
         let end_ns = end_ns.min(self.end_ns);
         let new_ns = end_ns.saturating_sub(start_ns.max(self.until_ns));

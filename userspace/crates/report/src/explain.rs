@@ -18,38 +18,38 @@ use rpcprobe_model::{
     check_conservation, Category, Certainty, Evidence, Kind, Moved, Request, Segment, Taken,
 };
 
-/// Lines at most, unless all segments are wanted.
+/// Maximum number of lines, unless all segments are wanted.
 const MAX_LINES: usize = 60;
-/// Of requests with more, the longest lines that are kept: with the groups between them fewer than
+/// Number of longest lines kept for a request with more lines. With the groups between them, they are fewer than
 /// [`MAX_LINES`].
 const LONGEST_KEPT: usize = 25;
-/// Adjacent segments of one thread share a line where each is shorter than one in so many of the request:
-/// on a CPU, and of any other category.
+/// Adjacent segments of one thread share a line if each is shorter than 1/`CRUMBS_ON_CPU` of the request on a CPU, or
+/// 1/`CRUMBS` in any other category.
 const CRUMBS_ON_CPU: u64 = 20;
 const CRUMBS: u64 = 200;
-/// Categories named for a group.
+/// Number of categories named for a group.
 const GROUP_CATEGORIES: usize = 4;
 
-/// Cells of a bar at least and at most.
+/// Minimum and maximum number of cells of a bar.
 const BAR: std::ops::RangeInclusive<usize> = 10..=60;
-/// Room for the text at the end of a line; with less it gets a line of its own.
+/// Room for the text at the end of a line; with less room, the text gets its own line.
 const DETAIL_CELLS: usize = 32;
 
-/// Whether, and why not, the parts of a request add up to it.
+/// The sum of a request's segments, and the reason if they do not tile the request.
 pub(super) struct Sum {
     pub(super) sum_ns: u128,
-    /// `None` when the segments tile the request exactly.
+    /// `None` if the segments tile the request exactly.
     pub(super) fault: Option<String>,
 }
 
-/// Adds up the segments and compares with the request.
+/// Adds up the segments and compares them with the request.
 pub(super) fn sum(request: &Request, segments: &[Segment]) -> Sum {
     let sum_ns = segments.iter().map(|segment| u128::from(segment.duration_ns)).sum();
     let fault = check_conservation(request, segments).err();
     Sum { sum_ns, fault }
 }
 
-/// A request, and what there is to say of it.
+/// A request with everything that is shown about it.
 pub struct Explained<'a> {
     pub manifest: &'a Manifest,
     pub request: &'a Request,
@@ -58,8 +58,9 @@ pub struct Explained<'a> {
     pub relatives: &'a Relatives,
 }
 
-/// Writes one request's time line. Short segments of a thread that follow each other share a line; of what still has more than 60 lines the longest are kept, and those between are put together.
-/// With `all` every segment has its own.
+/// Writes one request's time line. Consecutive short segments of a thread share a line. If there are still more than 60
+/// lines, the longest lines are kept, and the lines between them are put together. With `all`, every segment has its
+/// own line.
 ///
 /// # Errors
 /// When `out` cannot be written.
@@ -168,8 +169,8 @@ fn singles(segments: &[Segment]) -> Vec<&[Segment]> {
     segments.chunks(1).collect()
 }
 
-/// Neighbouring segments that share a line: crumbs of one thread; and where there still are too many
-/// lines, all between the longest.
+/// Groups neighbouring segments into lines: short segments of one thread and, if there are still too many lines,
+/// everything between the longest lines.
 fn lines<'s>(request: &Request, segments: &'s [Segment]) -> Vec<&'s [Segment]> {
     let is_crumb = |segment: &Segment| {
         let so_many = if segment.category.is_on_cpu() { CRUMBS_ON_CPU } else { CRUMBS };
@@ -285,7 +286,7 @@ fn group_detail(segments: &[Segment]) -> String {
     let mut sums: Vec<_> = Category::ALL.iter().zip(sums).filter(|(_, (ns, ..))| *ns > 0).collect();
     sums.sort_by_key(|(_, (ns, ..))| std::cmp::Reverse(*ns));
     let rest_ns: u128 = sums.iter().skip(GROUP_CATEGORIES).map(|(_, (ns, ..))| ns).sum();
-    // A rest is modelled when any of it is.
+    // The rest is marked as modelled if any of it is modelled.
     let rest = sums.iter().skip(GROUP_CATEGORIES);
     let (rest_modelled, rest_sampled) = rest
         .fold((false, false), |(m, s), (_, (_, modelled, sampled))| (m | modelled, s | sampled));
@@ -302,7 +303,7 @@ fn group_detail(segments: &[Segment]) -> String {
     parts.join(", ")
 }
 
-/// Writes what follows the line of these segments.
+/// Writes the text that follows the line of these segments.
 type More<'m> = &'m dyn Fn(&mut dyn Write, &[Segment]) -> Result<()>;
 
 fn time_line(
@@ -320,7 +321,7 @@ fn time_line(
     let header = ["at", "lasts", "share", "where", "category", "side", "thread", "cpu"];
     let right = [0, 1, 2, 7];
     let mut rows: Vec<Vec<Cell>> = lines.iter().map(|line| cells(line, style)).collect();
-    // Once without the bars, to see what room they have.
+    // Lays the table out once without bars, to find the room for them.
     let mut probe = table(&header, &right, style);
     probe.add_rows(rows.clone());
     let widths = probe.column_max_content_widths();
@@ -372,19 +373,19 @@ fn time_line(
     Ok(())
 }
 
-/// Where the details of a line of the time line stand.
+/// Position of the details of a line of the time line.
 #[derive(Clone, Copy)]
 enum DetailPlace {
     Beside,
     Below,
-    /// There is no room for the columns of the thread either.
+    /// Below the line, with the thread's columns, for which there is no room either.
     BelowWithThread,
 }
 
-/// Columns of a time line up to the category.
+/// Number of a time line's columns up to the category.
 const NARROW_COLUMNS: usize = 5;
 
-/// In lines of their own.
+/// Formats text as indented lines of its own.
 fn below(text: &str, style: Style) -> String {
     const INDENT: &str = "    ";
     let width = style.width.map(|width| width.saturating_sub(INDENT.len() as u16));
@@ -407,7 +408,7 @@ fn cells(line: &Line, style: Style) -> Vec<Cell> {
     ]
 }
 
-/// A bar of `width` cells for the whole request: filled where the line is, at least one cell.
+/// Draws a bar of `width` cells for the whole request. The time of the line is filled, with at least one cell.
 fn bar(request: &Request, line: &Line, width: usize) -> String {
     let whole = u128::from(request.latency_ns).max(1);
     let cells = width as u128;

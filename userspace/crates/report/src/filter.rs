@@ -1,4 +1,4 @@
-//! Which requests a reader wants to see: one filter for every command that reads a capture.
+//! Which requests a reader wants to see: the filter shared by all commands that read a capture.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter};
@@ -10,11 +10,11 @@ use super::text::escape;
 use super::units::{count, format_ns};
 use rpcprobe_model::{End, Kind, Request};
 
-/// Conditions on a request. All must hold; of several values of one condition any is enough, and a
-/// condition without values always holds.
+/// Conditions on a request. All conditions must hold. A condition with several values holds if any
+/// value matches; a condition without values always holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RequestFilter {
-    /// Numbers of requests; an empty set: none passes.
+    /// Ids of requests. If the set is empty, no request passes.
     pub ids: Option<BTreeSet<u64>>,
     pub kinds: Vec<Kind>,
     pub methods: Vec<Pattern>,
@@ -24,7 +24,7 @@ pub struct RequestFilter {
     /// Bounds of the request's start, in nanoseconds since the capture's start: `[from_ns, to_ns)`.
     pub from_ns: Option<u64>,
     pub to_ns: Option<u64>,
-    /// Bounds of the latency in nanoseconds, both included.
+    /// Bounds of the latency in nanoseconds, both inclusive.
     pub min_latency_ns: Option<u64>,
     pub max_latency_ns: Option<u64>,
 }
@@ -33,7 +33,8 @@ pub struct RequestFilter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passes {
     No,
-    /// The request is incomplete: its latency, of which a lower bound is known, decides.
+    /// The request is incomplete: only a lower bound of its latency is known, and the latency
+    /// decides.
     Maybe,
     Yes,
 }
@@ -44,7 +45,7 @@ impl RequestFilter {
         *self == RequestFilter::default()
     }
 
-    /// Whether the request passes, in a capture that started at `capture_start_ns`.
+    /// Returns whether the request passes, in a capture that started at `capture_start_ns`.
     pub fn passes(&self, request: &Request, capture_start_ns: u64) -> Passes {
         if self.admits(request, capture_start_ns) {
             self.latency_passes(request)
@@ -53,7 +54,7 @@ impl RequestFilter {
         }
     }
 
-    /// Everything but the latency.
+    /// Checks everything except the latency.
     fn admits(&self, request: &Request, capture_start_ns: u64) -> bool {
         let offset_ns = request.start_ns.checked_sub(capture_start_ns);
         self.ids.as_ref().is_none_or(|ids| ids.contains(&request.request_id))
@@ -66,8 +67,9 @@ impl RequestFilter {
             && self.to_ns.is_none_or(|to_ns| offset_ns.is_none_or(|at_ns| at_ns < to_ns))
     }
 
-    /// The latency of an incomplete request is a lower bound: it surely passes a minimum it has
-    /// already reached, surely fails a maximum it has already passed, and nothing else is known.
+    /// Checks the latency. The latency of an incomplete request is a lower bound: the request
+    /// certainly passes a minimum that it has already reached, and certainly fails a maximum that
+    /// it has already exceeded. Nothing else is known.
     fn latency_passes(&self, request: &Request) -> Passes {
         let known_ns = request.latency_ns;
         let too_short = self.min_latency_ns.is_some_and(|min_ns| known_ns < min_ns);
@@ -81,7 +83,7 @@ impl RequestFilter {
     }
 }
 
-/// Of more, a filter tells how many they are.
+/// Maximum number of ids that a filter shows; otherwise it shows how many there are.
 const IDS_SHOWN: usize = 10;
 
 fn any<T>(values: &[T], holds: impl Fn(&T) -> bool) -> bool {
@@ -89,7 +91,7 @@ fn any<T>(values: &[T], holds: impl Fn(&T) -> bool) -> bool {
 }
 
 impl Display for RequestFilter {
-    /// `kind http1, method GET /a*, latency >= 3.00 ms`
+    /// Such as `kind http1, method GET /a*, latency >= 3.00 ms`.
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let mut parts = Vec::new();
         match &self.ids {
@@ -129,11 +131,12 @@ impl Pattern {
         Pattern(text.to_owned())
     }
 
-    /// Whether the whole of `text` matches.
+    /// Whether the pattern matches the whole of `text`.
     pub fn matches(&self, text: &str) -> bool {
         let Some((first, rest)) = self.0.split_once('*') else { return self.0 == text };
         let Some(mut text) = text.strip_prefix(first) else { return false };
-        // The earliest place of each piece leaves most for those after it; the last ends the text.
+        // The earliest match of each piece leaves the most text for later pieces. The last piece
+        // must match the end.
         let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
         for piece in middle.split('*') {
             let Some(at) = text.find(piece) else { return false };
@@ -229,7 +232,7 @@ impl Display for StatusPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndPattern {
     Name(Pattern),
-    /// `name/tid`; or a name with a `/` in it.
+    /// `name/tid`, or a name that contains a `/`.
     NameAndTid(Pattern, u32),
     PidOrTid(u32),
 }

@@ -1,25 +1,25 @@
-//! Makes a table fit the terminal: columns are left out, then texts cut. Nothing is broken inside.
+//! Fits a table into the terminal: first columns are left out, then texts are cut. Cells are never wrapped.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Blanks between columns.
 const GAP: usize = 2;
 
-/// What may become of a column where there is no room for it.
+/// What happens to a column if there is not enough room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Stays as it is.
+    /// The column stays as it is.
     Stays,
-    /// Its texts are cut, to no less than this.
+    /// Its texts are cut, to this width at the least.
     Cut(usize),
-    /// Is left out before any text is cut.
+    /// The column is left out before any text is cut.
     First,
-    /// Is left out where cutting is not enough.
+    /// The column is left out if cutting is not enough.
     Later,
 }
 
-/// How wide each column is to be, of those with these widths and fates; `None`: it is left out. Of equal
-/// fates those further right are left out first.
+/// Computes the width of each column from the columns' widths and fates; `None` if the column is left out. Of columns
+/// with the same fate, those further right are left out first.
 pub(crate) fn fit(columns: &[(usize, Fate)], room: usize) -> Vec<Option<usize>> {
     let mut widths: Vec<_> = columns.iter().map(|(width, _)| Some(*width)).collect();
     let of = |fate| move |at: &usize| columns[*at].1 == fate;
@@ -39,7 +39,7 @@ pub(crate) fn fit(columns: &[(usize, Fate)], room: usize) -> Vec<Option<usize>> 
             widths[at] = None;
         }
     }
-    // A cell at a time, of the widest that may still be cut.
+    // Removes one cell at a time, from the widest column that may still be cut.
     for _ in room..total(&widths).max(room) {
         let cut =
             (0..columns.len()).filter(|&at| widths[at].is_some_and(|width| width > least(at)));
@@ -54,12 +54,12 @@ fn total(widths: &[Option<usize>]) -> usize {
     (kept.clone().sum::<usize>() + kept.count() * GAP).saturating_sub(GAP)
 }
 
-/// Columns of a terminal that the text takes.
+/// Number of terminal columns that the text takes.
 pub fn cells(text: &str) -> usize {
     text.width()
 }
 
-/// The text, with `…` in place of what does not fit.
+/// Returns the text, with `…` in place of the part that does not fit.
 pub fn cut(text: &str, width: usize) -> String {
     if cells(text) <= width {
         return text.to_owned();

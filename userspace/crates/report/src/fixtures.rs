@@ -39,7 +39,7 @@ pub(super) fn manifest() -> Manifest {
     }
 }
 
-/// A manifest of a capture with everything wrong.
+/// The manifest of a capture in which everything went wrong.
 pub(super) fn troubled() -> Manifest {
     let mut manifest = manifest();
     manifest.command.argv.push("\x1b[2J".into());
@@ -64,7 +64,7 @@ pub(super) fn end(comm: &str, tid: u32) -> Option<End> {
     Some(End { pid: tid, tid, comm: comm.into() })
 }
 
-/// A complete request over a pipe without segments yet; starts `id` ms into the capture.
+/// A complete request over a pipe, still without segments. It starts `id` ms into the capture.
 pub(super) fn request(id: u64, latency_ns: u64) -> Request {
     let start_ns = START_NS + id * 1_000_000;
     Request {
@@ -99,7 +99,7 @@ pub(super) fn segment(category: Category, side: Side, duration_ns: u64) -> Segme
     }
 }
 
-/// A request of the segments given, laid end to end.
+/// A request made of the given segments, laid end to end.
 pub(super) fn tiled(id: u64, mut segments: Vec<Segment>) -> (RequestRow, Vec<Segment>) {
     let mut request = request(id, 0);
     for segment in &mut segments {
@@ -121,7 +121,7 @@ pub(super) fn unfinished(id: u64, lower_bound_ns: u64) -> RequestRow {
     RequestRow { request, category_ns: [None; Category::ALL.len()] }
 }
 
-/// What the reader of `segments.parquet` would yield.
+/// The rows that a reader of `segments.parquet` would return.
 pub(crate) fn stream(
     requests: &[(RequestRow, Vec<Segment>)],
 ) -> (Vec<RequestRow>, Vec<anyhow::Result<(u64, Segment)>>) {
@@ -132,7 +132,7 @@ pub(crate) fn stream(
     (rows, segments.collect())
 }
 
-/// These requests added up, as of one capture.
+/// Adds up these requests as one capture.
 pub(super) fn broken_down(requests: &[(RequestRow, Vec<Segment>)], query: &Query) -> Breakdown {
     let (rows, segments) = stream(requests);
     breakdown(|| rows.iter().cloned().map(Ok), segments, &facts(), query).unwrap()
@@ -142,7 +142,8 @@ pub(super) fn facts() -> Facts {
     Facts { start_ns: START_NS, duration_ns: 12_300_000, ..Facts::default() }
 }
 
-/// Ten requests of 1, 2, ... 10 us: client user, a modelled copy at the server, a run-queue wait.
+/// Ten requests of 1, 2, ... 10 us, each with user time at the client, a modelled copy at the
+/// server, and a run-queue wait.
 pub(crate) fn ten() -> Vec<(RequestRow, Vec<Segment>)> {
     (1..=10)
         .map(|i| {

@@ -1,4 +1,4 @@
-//! The requests of a kind in groups: by method, status, thread or label.
+//! Groups the requests of a kind by method, status, thread or label.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -9,7 +9,7 @@ use super::sums::{clamp, ratio, Distribution, Key, Sum, Sums};
 use super::text::wait_status;
 use rpcprobe_model::{Category, End, Kind, Request, Side};
 
-/// Groups of a kind told of one by one: those with most time.
+/// Maximum number of groups of a kind that are listed one by one: those with the most time.
 pub const LISTED: usize = 100;
 
 /// What puts requests into one group.
@@ -42,7 +42,8 @@ impl GroupBy {
         }
     }
 
-    /// The name of the request's group; `None` where it has none. `label` is the capture's.
+    /// Returns the name of the request's group; `None` if there is none. `label` is the label of
+    /// the capture.
     pub fn of<'r>(self, request: &'r Request, label: Option<&'r str>) -> Option<Cow<'r, str>> {
         let comm = |end: &'r Option<End>| Some(Cow::Borrowed(&*end.as_ref()?.comm));
         match self {
@@ -66,27 +67,27 @@ impl GroupBy {
 #[derive(Clone, Debug, Serialize)]
 pub struct Groups {
     pub by: GroupBy,
-    /// Those with most time, most first; at most [`LISTED`].
+    /// The groups with the most time, largest first; at most [`LISTED`].
     pub listed: Vec<Group>,
-    /// The requests of all others.
+    /// The requests of all other groups.
     pub others: Option<Others>,
 }
 
-/// Requests of one kind that are the same in one respect.
+/// Requests of one kind that have the same method, status, ...
 #[derive(Clone, Debug, Serialize)]
 pub struct Group {
-    /// `None`: they have no method, status, ...; or of others, each its own.
+    /// `None` if the requests have no method, status, ... or if this is the group of all others.
     pub name: Option<String>,
     pub requests: u64,
     pub incomplete: u64,
-    /// Requests a second over the time captured, or that of it that the filter selects; `None` where
-    /// that is 0.
+    /// Requests per second, over the captured time or the part of it that the filter selects;
+    /// `None` if that time is 0.
     pub rate_per_s: Option<f64>,
-    /// Of those that are complete.
+    /// Latency of the complete requests.
     pub latency: Distribution,
-    /// Of the total latency of the kind's complete requests, 0 to 1.
+    /// Share of the total latency of the kind's complete requests, 0 to 1.
     pub share: f64,
-    /// The part with most time, if there is any.
+    /// The part with the most time, if any part has time.
     pub largest: Option<GroupPart>,
     /// In the order of [`Category::ALL`], then of sides.
     pub parts: Vec<GroupPart>,
@@ -98,29 +99,29 @@ pub struct GroupPart {
     pub category: Category,
     pub side: Side,
     pub total_ns: u64,
-    /// Of that.
+    /// Modelled and sampled time in `total_ns`.
     pub modelled_ns: u64,
     pub sampled_ns: u64,
-    /// Of the group's total latency, 0 to 1.
+    /// Share of the group's total latency, 0 to 1.
     pub share: f64,
 }
 
-/// All groups that are not told of one by one.
+/// All groups that are not listed one by one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Others {
-    /// How many there are; at least so many where `names_are_exact` is false.
+    /// Number of groups; a lower bound if `names_are_exact` is false.
     pub names: u64,
     pub names_are_exact: bool,
     #[serde(flatten)]
     pub group: Group,
 }
 
-/// Which groups of a kind are to be told of one by one.
+/// Which groups of a kind are listed one by one.
 #[derive(Clone, Debug)]
 pub struct GroupPlan {
     pub by: GroupBy,
     pub listed: Vec<String>,
-    /// Other names.
+    /// Number of other names.
     pub others: u64,
     pub others_are_exact: bool,
 }
@@ -171,7 +172,7 @@ impl GroupSums {
     }
 }
 
-/// The part with most time, of equal ones the first.
+/// Returns the part with the most time; of equal parts, the first.
 pub fn largest(parts: &[GroupPart]) -> Option<GroupPart> {
     let more = |best: &&GroupPart, next: &&GroupPart| next.total_ns > best.total_ns;
     parts
@@ -190,7 +191,7 @@ pub struct GroupsSums {
     others: GroupSums,
 }
 
-/// Where a request's group is.
+/// The group of a request.
 #[derive(Clone, Copy)]
 enum Place {
     Listed(usize),
@@ -236,8 +237,8 @@ impl GroupsSums {
         }
     }
 
-    /// What was summed up: `whole_ns` is the latency of all groups, `windows` tells the time in which
-    /// requests of a group could start.
+    /// Returns the sums. `whole_ns` is the latency of all groups; `windows` returns the time in
+    /// which requests of a group could start.
     pub fn finish(self, whole_ns: u128, windows: impl Fn(Option<&str>) -> u128) -> Groups {
         let GroupsSums { plan, listed, without_name, others, .. } = self;
         let named = plan.listed.into_iter().map(Some).zip(listed);

@@ -15,16 +15,16 @@ use super::{words, Style};
 use rpcprobe_capture::manifest::{Attached, Hook, Manifest, Scope, TableUse};
 use rpcprobe_model::Kind;
 
-/// CPUs whose losses are listed one by one.
+/// Maximum number of CPUs whose losses are listed one by one.
 const LOSSES_LISTED: usize = 4;
 
-/// What a reader must know before any figure, line by line; the texts are escaped.
+/// What a reader must know before any figure, line by line. The texts are escaped.
 pub struct Preamble {
-    /// Of each capture: its command, and the circumstances.
+    /// For each capture: its command, and the circumstances.
     pub captures: Vec<(String, String)>,
-    /// What is selected; `None`: everything.
+    /// What the filter selects; `None` without a filter.
     pub filter: Option<String>,
-    /// How many requests there are, which ends are traced, what was lost.
+    /// The number of requests, which ends are traced, and what was lost.
     pub summary: String,
     pub probe_cost: String,
     /// What makes the figures doubtful or incomplete.
@@ -45,8 +45,8 @@ impl Preamble {
     }
 }
 
-/// Writes the header: some lines on each capture and its requests, then one for each thing the reader
-/// must know before the figures.
+/// Writes the header: some lines about each capture and its requests, then a line for each thing that the reader must
+/// know before the figures.
 ///
 /// # Errors
 /// When `out` cannot be written.
@@ -68,7 +68,7 @@ pub(super) fn header(out: &mut dyn Write, of: &Reported, style: Style) -> Result
     Ok(())
 }
 
-/// The command of a capture, or what it was attached to.
+/// Returns the command of a capture, or what it was attached to.
 pub fn command(manifest: &Manifest) -> String {
     let command: Vec<_> = manifest.command.argv.iter().map(|word| escape(word)).collect();
     let command = if command.is_empty() { "(attached)".to_owned() } else { command.join(" ") };
@@ -91,10 +91,10 @@ fn filter(query: &Query, breakdown: &Breakdown) -> String {
     )
 }
 
-/// Names listed of what a capture was attached to.
+/// Maximum number of names listed for an attached capture.
 const NAMES_LISTED: usize = 4;
 
-/// `redis-server/812, 3 redis-benchmark; 9 threads`
+/// Describes what a capture was attached to, such as `redis-server/812, 3 redis-benchmark; 9 threads`.
 fn attached_to(attached: &Attached) -> String {
     let mut by_name: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for process in &attached.processes {
@@ -162,7 +162,7 @@ fn summary(manifests: &[&Manifest], breakdown: &Breakdown) -> String {
     parts.join(" · ")
 }
 
-/// Which ends are traced: for each kind, if they differ.
+/// Which ends are traced, stated for each kind if the kinds differ.
 fn ends(breakdown: &Breakdown) -> String {
     let of = |kind: &KindBreakdown| (kind.kind, words::ends(kind.kind, &kind.ends));
     let mut of: Vec<_> = breakdown.kinds.iter().map(of).collect();
@@ -174,9 +174,9 @@ fn ends(breakdown: &Breakdown) -> String {
     }
 }
 
-/// Per request where the capture has one kind besides the whole process, else in total: requests
-/// of different kinds contain each other, so a cost "per request" would be of none of them. Likewise in
-/// total where not all requests are looked at.
+/// Returns the probe's cost per request if the capture has only one kind besides the whole process, and in total
+/// otherwise: requests of different kinds contain each other, so a cost "per request" would apply to none of them. With
+/// a filter, the cost is also given in total.
 fn probe_cost(manifests: &[&Manifest], breakdown: &Breakdown, query: &Query) -> String {
     let cost_ns: u64 = manifests.iter().map(|manifest| manifest.probe_cost_ns()).sum();
     let captured_ns: u64 = manifests.iter().map(|manifest| manifest.duration_ns).sum();
@@ -198,14 +198,14 @@ fn probe_cost(manifests: &[&Manifest], breakdown: &Breakdown, query: &Query) -> 
     }
 }
 
-/// The only kind besides the whole process.
+/// Returns the only kind besides the whole process, if there is only one.
 fn the_kind(breakdown: &Breakdown) -> Option<&KindBreakdown> {
     let mut inner = breakdown.kinds.iter().filter(|kind| kind.kind != Kind::Process);
     inner.next().filter(|_| inner.next().is_none())
 }
 
-/// What requests waited for a CPU that our own threads had: a cost of the probe, too. Nothing where it
-/// is less than a thousandth of the time.
+/// Returns the time that requests waited for a CPU that our own threads had, which is also a cost of the probe. Empty
+/// if it is less than a thousandth of the time.
 fn waited_behind_probe(breakdown: &Breakdown) -> String {
     let measurable = |kind: &&KindBreakdown| {
         kind.behind_probe_ns > 0
@@ -263,7 +263,7 @@ fn problems(manifests: &[&Manifest], breakdown: &Breakdown) -> Vec<String> {
     problems
 }
 
-/// Those of one capture.
+/// Adds the problems of one capture.
 fn problems_of(problems: &mut Vec<String>, manifest: &Manifest) {
     problems.extend(losses(manifest));
     if manifest.counts.runs_left_out > 0 {
@@ -310,7 +310,7 @@ fn problems_of(problems: &mut Vec<String>, manifest: &Manifest) {
     problems.extend(manifest.warnings.iter().map(|warning| escape(&warning.to_string())));
 }
 
-/// Why it was not known any more where messages begin.
+/// Says how often framing was lost (it was no longer known where messages begin), and why.
 fn framing(manifest: &Manifest) -> Option<String> {
     let lost = &manifest.counts.framing_lost;
     let times: u64 = lost.values().sum();
@@ -325,7 +325,7 @@ fn framing(manifest: &Manifest) -> Option<String> {
     })
 }
 
-/// A table that was too small. What fell out after it can have been of use is missed by nobody.
+/// Reports a table that was too small. Evictions after an element's time of use are ignored, because they do no harm.
 fn full(table: &TableUse, duration_ns: u64) -> Option<String> {
     let what = format!(
         "the table of {}, with room for {}",
@@ -392,7 +392,7 @@ fn losses(manifest: &Manifest) -> Option<String> {
     Some(format!("{lost} lost: {}", list.join("; ")))
 }
 
-/// A hook that is not attached and without which something cannot be told.
+/// Reports a hook that is not attached and without which something cannot be determined.
 fn missing_hook(hook: &Hook) -> Option<String> {
     if hook.attached_as.is_some() || hook.purpose.is_empty() {
         return None;
@@ -430,7 +430,7 @@ mod tests {
             let_go,
             refused,
         };
-        // Enough room for 16 s of them, or for 1.6 s; and one that finds none.
+        // Room for 16 s of elements, room for 1.6 s, and a table that refused elements.
         manifest.tables = vec![table(1_024, 5, 0), table(10_240, 2_048, 0), table(9, 0, 1_234)];
         manifest.counts.channels_forgotten = 1;
         manifest.counts.framing_lost =

@@ -1,14 +1,14 @@
-//! Answers that the kernel held back after their servers had written them, so that their clients had them later
-//! than the requests' latencies say.
+//! Answers that the kernel held back after their servers had written them, so that the clients received them later than
+//! the requests' latencies say.
 
 use super::breakdown::{HeldBack, KindBreakdown};
 use super::sums::{Sum, Sums};
 use super::units::{count, format_exact, format_ns};
 use rpcprobe_model::{HeldBy, Request};
 
-/// It is worth a line of its own from there on: one answer this late, or as much of all latency as a part has to have
-/// for a line in the tables ([`super::tables`]: 1 %). What passes through the network stack takes microseconds, the
-/// shortest delay of an acknowledgement is 40 ms (`TCP_DELACK_MIN`, include/net/tcp.h).
+/// Held-back answers get a line if one answer was held back this long, or if all held-back time reaches the share of
+/// the latency that earns a part a line in the tables ([`super::tables`]: 1 %). Passing through the network stack takes
+/// microseconds; the shortest delayed acknowledgement is 40 ms (`TCP_DELACK_MIN`, include/net/tcp.h).
 const LONG_NS: u64 = 1_000_000;
 const SHARE: u64 = 100;
 
@@ -37,7 +37,7 @@ impl HeldBackSums {
         }
     }
 
-    /// What was summed up; `None` of nothing.
+    /// Returns the sums; `None` if nothing is known.
     pub fn finish(mut self) -> Option<HeldBack> {
         let HeldBack { known, requests, not_timed, .. } = self.told;
         let time = self.sums.distribution(requests);
@@ -45,7 +45,7 @@ impl HeldBackSums {
     }
 }
 
-/// What kept the bytes, for who has never heard of it.
+/// Explains what kept the bytes back, to a reader who does not know the term.
 fn why(by: HeldBy) -> &'static str {
     match by {
         HeldBy::Window => "the client had no room for more (its receive window was full)",
@@ -62,7 +62,7 @@ fn why(by: HeldBy) -> &'static str {
     }
 }
 
-/// The first lines of a report: for each kind of which it matters what the kernel did with the answers.
+/// Lines for the header of a report: one for each kind whose held-back answers matter.
 pub(super) fn answers(kinds: &[KindBreakdown]) -> Vec<String> {
     let of = |kind: &KindBreakdown| {
         let held = kind.held_back.as_ref()?;
@@ -108,7 +108,7 @@ pub(super) fn answers(kinds: &[KindBreakdown]) -> Vec<String> {
     kinds.iter().filter_map(of).collect()
 }
 
-/// The same of one request, whatever it comes to.
+/// Describes the held-back answer of one request, however short the time.
 pub(super) fn answer(request: &Request) -> Option<String> {
     let why = why(request.held_back_by?);
     Some(match request.held_back_ns {
@@ -132,7 +132,7 @@ mod tests {
     use super::super::survey::Query;
     use super::*;
 
-    /// Requests of 1 ms, held back for so long.
+    /// Reports requests of 1 ms that were held back for these times.
     fn told(held_back: &[(Option<u64>, Option<HeldBy>)]) -> (Vec<String>, Option<HeldBack>) {
         let requests: Vec<_> = (1..)
             .zip(held_back)
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!((lines, held.expect("known").known), (Vec::new(), 1));
         let few = (Some(9_000), Some(HeldBy::Pacing));
         assert_eq!(told(&[few, few]).0, Vec::<String>::new());
-        // As much as has a line in the tables, or one that is long.
+        // The share that earns a line in the tables, and one answer held back for long.
         let (enough, long) =
             ((Some(20_000), Some(HeldBy::Cork)), (Some(1_000_000), Some(HeldBy::Window)));
         assert_eq!(told(&[enough, few]).0.len(), 1);

@@ -1,13 +1,13 @@
-//! Which numbers there were, in little memory where most of them follow each other.
+//! Sets of ids, in little memory if most of them are consecutive.
 
 use std::collections::BTreeMap;
 
-/// A set of numbers, as ranges: the first of each, and the last.
+/// A set of ids, stored as ranges: the first and the last id of each.
 #[derive(Default)]
 pub struct Ids(BTreeMap<u64, u64>);
 
 impl Ids {
-    /// Whether the number is new.
+    /// Adds an id; returns whether it is new.
     pub fn insert(&mut self, id: u64) -> bool {
         let before = self.0.range(..=id).next_back().map(|(first, last)| (*first, *last));
         if before.is_some_and(|(_, last)| id <= last) {
@@ -22,7 +22,7 @@ impl Ids {
         true
     }
 
-    /// Whether the number was there.
+    /// Whether the set contains the id.
     pub fn contains(&self, id: u64) -> bool {
         self.0.range(..=id).next_back().is_some_and(|(_, last)| id <= *last)
     }

@@ -1,4 +1,5 @@
-//! The same three reports as JSON: one document each, units in the names of the keys.
+//! The same three reports (`report`, `requests`, `explain`) as JSON: one document each, with units
+//! in the names of keys.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,21 +19,21 @@ use rpcprobe_tables::ShownFrame;
 
 #[derive(Serialize)]
 struct Report<'a> {
-    /// Of a report on one capture.
+    /// Set in a report on a single capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     capture: Option<Capture<'a>>,
-    /// Of a report on several.
+    /// Filled in a report on several captures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     captures: Vec<Capture<'a>>,
-    /// `null`: none.
+    /// `null` if there is no filter.
     filter: Option<&'a RequestFilter>,
     #[serde(flatten)]
     breakdown: &'a Breakdown,
-    /// The ledger; empty with a filter, and for captures of before there was one.
+    /// The ledger. Empty with a filter, and for captures that are older than the ledger.
     threads: Vec<super::ledger::Told<'a>>,
 }
 
-/// One report for each of several captures.
+/// One report for each of several captures, as a list.
 #[derive(Serialize)]
 struct Reports {
     reports: Vec<serde_json::Value>,
@@ -50,14 +51,14 @@ struct Capture<'a> {
     stacks: Option<Stacks>,
     sleep_stacks: u64,
     samples: u64,
-    /// The interrupts that took the samples; part of the probe's cost.
+    /// Time of the interrupts that took the samples; part of the probe's cost.
     sampling_ns: u64,
     requests: u64,
     requests_incomplete: u64,
     records: u64,
     records_lost: u64,
     records_late: u64,
-    /// Runs of hooks that the kernel left out.
+    /// Runs of hooks that the kernel skipped.
     runs_left_out: u64,
     framing_lost: &'a BTreeMap<String, u64>,
     channels_forgotten: u64,
@@ -66,7 +67,7 @@ struct Capture<'a> {
     losses: &'a [Loss],
     warnings: &'a [Warning],
     hooks_not_attached: Vec<&'a Hook>,
-    /// Events x calibrated cost, over the whole capture.
+    /// Number of events times calibrated cost, over the whole capture.
     probe_cost_estimated_ns: u64,
 }
 
@@ -74,9 +75,10 @@ struct Capture<'a> {
 struct Requests<'a> {
     matching: usize,
     in_capture: usize,
-    /// Incomplete requests cut off by a limit that may have lasted longer than those listed.
+    /// Incomplete requests that the limit cut off and that may have lasted longer than those
+    /// listed.
     unlisted_may_belong: usize,
-    /// The largest latency that one of them has reached.
+    /// The largest latency that one of these requests has reached.
     unlisted_reached_ns: u64,
     requests: Vec<Row<'a>>,
 }
@@ -86,9 +88,9 @@ struct Row<'a> {
     #[serde(flatten)]
     request: &'a Request,
     start_offset_ns: i128,
-    /// `false`: matches. `true`: incomplete, and may match.
+    /// `false` if the request matches; `true` if it is incomplete and may match.
     may_match: bool,
-    /// Categories that apply and have time.
+    /// The categories that apply and have time.
     category_ns: BTreeMap<&'static str, u64>,
     modelled_categories: Vec<&'static str>,
 }
@@ -97,19 +99,19 @@ struct Row<'a> {
 struct Explanation<'a> {
     request: &'a Request,
     start_offset_ns: i128,
-    /// What it was made for.
+    /// The request that this one was made for.
     parent: Option<&'a Request>,
-    /// What was made for it.
+    /// The requests made for this one.
     children: super::relatives::Told<'a>,
     segments: Vec<Piece<'a>>,
     sum_ns: u64,
     /// Whether the segments tile the request exactly.
     conserved: bool,
-    /// Where they do not.
+    /// Where the segments do not tile the request.
     fault: Option<String>,
 }
 
-/// One for each of several requests.
+/// One explanation for each of several requests, as a list.
 #[derive(Serialize)]
 struct Explanations {
     explanations: Vec<serde_json::Value>,
@@ -127,16 +129,16 @@ struct Piece<'a> {
 
 #[derive(Serialize)]
 struct Stack<'a> {
-    /// `measured`: the thread went to sleep there; `sampled`: samples found it there.
+    /// `measured` if the thread went to sleep there; `sampled` if samples found it there.
     evidence: Evidence,
-    /// Samples in these functions, of those in the segment.
+    /// Number of samples in these functions, and of all samples in the segment.
     samples: Option<u64>,
     samples_in_segment: Option<u64>,
     /// Innermost first.
     frames: &'a [ShownFrame],
 }
 
-/// What [`super::report`] shows, all of it, as one JSON document.
+/// Converts everything that [`super::report`] shows into one JSON document.
 ///
 /// # Errors
 /// When a value cannot be represented, which would be a defect.
@@ -152,7 +154,7 @@ pub fn report_value(of: &Reported) -> Result<serde_json::Value> {
     Ok(serde_json::to_value(report)?)
 }
 
-/// Writes reports: a single one as it is, of several a list.
+/// Writes reports: a single report as it is, several as a list.
 ///
 /// # Errors
 /// When `out` cannot be written.
@@ -191,7 +193,7 @@ fn capture_of(manifest: &Manifest) -> Capture<'_> {
     }
 }
 
-/// Writes the rows [`super::requests`] lists, as one JSON document.
+/// Writes the rows that [`super::requests`] lists, as one JSON document.
 ///
 /// # Errors
 /// When `out` cannot be written.
@@ -231,7 +233,7 @@ pub fn requests_json(
     )
 }
 
-/// One request and all its segments, as one JSON document.
+/// Converts one request and all its segments into one JSON document.
 ///
 /// # Errors
 /// When a value cannot be represented, which would be a defect.
@@ -256,7 +258,7 @@ pub fn explain_value(of: &Explained) -> Result<serde_json::Value> {
     })?)
 }
 
-/// Writes what explains some requests: of a single one as it is, else a list.
+/// Writes the explanations of requests: a single one as it is, several as a list.
 ///
 /// # Errors
 /// When `out` cannot be written.

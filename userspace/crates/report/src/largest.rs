@@ -1,9 +1,9 @@
-//! The largest of any number of named sums, in bounded memory.
+//! Finds the largest of any number of named sums, in bounded memory.
 
 use std::collections::HashMap;
 
-/// Sums by name. Exact up to `2 * keep` different names; of more, every name with over 1/`keep` of the
-/// whole is kept, its sum too small by at most that (Misra and Gries).
+/// Sums by name. Exact up to `2 * keep` different names. With more names, every name with over 1/`keep` of the whole is
+/// kept, and its sum is too small by at most that fraction (Misra and Gries).
 pub struct Largest {
     sums: HashMap<String, u128>,
     keep: usize,
@@ -16,7 +16,7 @@ impl Largest {
     }
 
     pub fn add(&mut self, name: &str, weight: u128) {
-        // Looked up before it is owned: most names come again.
+        // Looks the name up before it copies it: most names are repeated.
         match self.sums.get_mut(name) {
             Some(sum) => *sum += weight,
             None => {
@@ -26,7 +26,7 @@ impl Largest {
         }
     }
 
-    /// Takes from every sum what the `keep`th largest has, and drops those that have no more.
+    /// Subtracts the `keep`th largest sum from every sum, and drops the names with nothing left.
     fn cut(&mut self) {
         if self.sums.len() <= 2 * self.keep {
             return;
@@ -40,7 +40,7 @@ impl Largest {
         self.is_exact = false;
     }
 
-    /// Whether no name was dropped.
+    /// Whether no name was ever dropped.
     pub fn is_exact(&self) -> bool {
         self.is_exact
     }
@@ -49,17 +49,17 @@ impl Largest {
         self.sums.is_empty()
     }
 
-    /// All that are kept, the largest first, of equal ones in order of names.
+    /// Returns all kept names, the largest sum first; names with equal sums in alphabetical order.
     pub fn sorted(&self) -> Vec<(&str, u128)> {
         let mut sums: Vec<_> = self.sums.iter().map(|(name, sum)| (&**name, *sum)).collect();
         sums.sort_unstable_by(|(a_name, a), (b_name, b)| b.cmp(a).then(a_name.cmp(b_name)));
         sums
     }
 
-    /// The name with at least `percent` of `whole`, and its sum. For 50 and above there is only one.
+    /// Returns the name with at least `percent` of `whole`, and its sum. From 51 % on only one name can qualify.
     pub fn dominant(&self, whole: u128, percent: u128) -> Option<(&str, u128)> {
         let largest = self.sums.iter().max_by(|(a_name, a), (b_name, b)| {
-            a.cmp(b).then_with(|| b_name.cmp(a_name)) // of equal ones the first by name
+            a.cmp(b).then_with(|| b_name.cmp(a_name)) // of equal sums, the first by name
         });
         let (name, sum) = largest?;
         (*sum > 0 && sum.saturating_mul(100) >= whole.saturating_mul(percent))

@@ -1,16 +1,16 @@
-//! Text that fits a terminal: words wrapped at blanks, what is too long cut with an ellipsis.
+//! Fits text into a terminal: words are wrapped at blanks, and text that is too long is cut with an ellipsis.
 
 use super::Style;
 
-/// What a number and its unit are kept together by.
+/// Units that stay on one line with their number.
 const UNITS: [&str; 6] = ["ns", "us", "ms", "s", "%", "us,"];
 
-/// Cells of a line, where there is a terminal.
+/// Number of cells of a line, if the output is a terminal.
 pub fn columns(style: Style) -> Option<usize> {
     style.width.map(|width| usize::from(width).max(20))
 }
 
-/// At most `width` characters: what is longer loses its middle, so that both ends can be read.
+/// Shortens text to at most `width` characters. A longer text loses its middle, so that both ends can be read.
 pub fn cut(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
@@ -23,8 +23,8 @@ pub fn cut(text: &str, width: usize) -> String {
     head.chain(['…']).chain(tail).take(width).collect()
 }
 
-/// Lines of at most `style.width` characters, each ended. Those after the first begin with `indent`. No
-/// word is broken, and no number is parted from its unit; only what is longer than a line is cut.
+/// Wraps text into lines of at most `style.width` characters, each with a line end. Lines after the first begin with
+/// `indent`. No word is broken, and no number is separated from its unit; only a word longer than a line is cut.
 pub fn wrap(text: &str, indent: &str, style: Style) -> String {
     let Some(width) = columns(style) else { return format!("{text}\n") };
     let mut out = String::new();
@@ -54,7 +54,7 @@ fn end_line(out: &mut String, line: &str, indent: &str) {
     out.push('\n');
 }
 
-/// The text at its blanks, but for those between a number and its unit. Blanks at the begin stay.
+/// Splits text at its blanks, except those between a number and its unit. Leading blanks stay.
 fn words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut from = 0;
@@ -73,7 +73,7 @@ fn words(text: &str) -> Vec<&str> {
     words
 }
 
-/// What is longer loses its end.
+/// Shortens text at its end.
 fn cut_end(text: &str, width: usize) -> String {
     match text.chars().count() > width {
         true => text.chars().take(width.saturating_sub(1)).chain(['…']).take(width).collect(),
@@ -81,8 +81,9 @@ fn cut_end(text: &str, width: usize) -> String {
     }
 }
 
-/// Makes a table fit: its cells are cut, in the columns of `shrink` in order, each down to so many
-/// characters at least; those of the last column at their end. `taken` is what the table needs besides its cells' content.
+/// Makes a table fit by cutting its cells, column by column in the order of `shrink`, each to no less than its minimum
+/// number of characters. Cells of the last column are cut at their end. `taken` is the width that the table needs
+/// besides the content of its cells.
 pub fn fit(
     header: &[&str],
     rows: &mut [Vec<String>],

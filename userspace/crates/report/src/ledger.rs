@@ -1,4 +1,4 @@
-//! What traced threads' CPU time was for: see [`rpcprobe_engine::ownership::ledger`].
+//! What traced threads' CPU time was used for: see [`rpcprobe_engine::ownership::ledger`].
 
 use std::io::Write;
 
@@ -12,10 +12,10 @@ use super::Style;
 use rpcprobe_engine::ownership::ledger::Account;
 use rpcprobe_model::FIRST_RUNTIME_TASK;
 
-/// Threads listed.
+/// Maximum number of threads listed.
 const MOST_LISTED: usize = 20;
 
-/// A thread's account, as JSON has it.
+/// A thread's account, as shown in JSON.
 #[derive(Serialize)]
 pub(super) struct Told<'a> {
     comm: &'a str,
@@ -48,7 +48,7 @@ pub(super) fn told(accounts: &[Account]) -> Vec<Told<'_>> {
     accounts.iter().map(told).collect()
 }
 
-/// What all threads' CPU time was for, in a line; `None` if there was none.
+/// Returns a line about what all threads' CPU time was used for; `None` if there was none.
 pub fn ledger_line(accounts: &[Account]) -> Option<String> {
     let ran: Vec<&Account> = accounts.iter().filter(|account| account.cpu_ns > 0).collect();
     let sum = |of: fn(&Account) -> u64| ran.iter().map(|account| u128::from(of(account))).sum();
@@ -71,7 +71,8 @@ pub fn ledger_line(accounts: &[Account]) -> Option<String> {
     Some(format!("CPU time of {threads}: {}, {}.", format_ns(cpu_ns), parts.join(", ")))
 }
 
-/// Writes what all threads' time was for, in a line; with `all` a row for each of those that ran most.
+/// Writes a line about what all threads' time was used for; with `all`, also a row for each of the threads that ran
+/// most.
 ///
 /// # Errors
 /// When `out` cannot be written.

@@ -4,7 +4,7 @@ use super::units::{count, format_ns};
 use rpcprobe_capture::manifest::Manifest;
 use rpcprobe_model::request_filter::FOUND;
 
-/// One or two lines, by what is known of the capture.
+/// Returns one or two lines of advice, depending on what is known about the capture.
 pub fn nothing_found(manifest: &Manifest) -> Vec<String> {
     let rules: Vec<_> = manifest.options.requests.iter().map(ToString::to_string).collect();
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! `report`: a whole capture, or several, as text.
+//! `report`: one capture or several, as text.
 
 use std::io::Write;
 
@@ -19,20 +19,20 @@ use rpcprobe_capture::manifest::Manifest;
 use rpcprobe_engine::ownership::ledger::Account;
 use rpcprobe_model::{Certainty, Kind};
 
-/// What is reported on.
+/// The subject of a report.
 pub struct Reported<'a> {
-    /// Of the captures that were added up, at least one.
+    /// Manifests of the captures that were added up; at least one.
     pub manifests: Vec<&'a Manifest>,
     pub query: &'a Query,
     pub breakdown: &'a Breakdown,
-    /// What there is, where nothing passes the filter.
+    /// The contents of the capture, if nothing passes the filter.
     pub contents: Option<&'a Contents>,
-    /// What traced threads' CPU time was for; empty where that is not known, or not all is reported on.
+    /// What traced threads' CPU time was used for; empty if that is not known, or if only part is reported on.
     pub accounts: &'a [Account],
 }
 
-/// Writes a report: what must be known first, where the time went in a line, then a section for each
-/// kind of request. `all` leaves out nothing.
+/// Writes a report: first what must be known, then a line about where the time went, then a section for each kind of
+/// request. With `all`, nothing is left out.
 ///
 /// # Errors
 /// When `out` cannot be written.
@@ -79,11 +79,11 @@ pub fn report(out: &mut dyn Write, of: &Reported, all: bool, style: Style) -> Re
 pub struct Answer {
     pub kind: Kind,
     pub whole: String,
-    /// What the slowest have more than typical ones; `None` if that is nothing.
+    /// What the slowest requests have more than typical ones; `None` if there is no difference.
     pub tail: Option<String>,
 }
 
-/// The answers for each kind with complete requests.
+/// Returns the answers for each kind that has complete requests.
 pub fn answers(breakdown: &Breakdown) -> Vec<Answer> {
     let kinds: Vec<_> = breakdown.kinds.iter().filter(|kind| kind.complete() > 0).collect();
     let several = kinds.len() > 1;
@@ -102,7 +102,7 @@ fn bold_lines(text: &str, style: Style) -> String {
     text.lines().map(|line| format!("{}\n", bold(line, style))).collect()
 }
 
-/// How sure it is that they are requests: nothing where all are.
+/// Says how confident the detection of the requests is; empty if all are sure.
 fn certainties(kind: &KindBreakdown) -> String {
     let all: Vec<_> = kind.certainties.iter().collect();
     match all[..] {
@@ -117,7 +117,7 @@ fn certainties(kind: &KindBreakdown) -> String {
     }
 }
 
-/// How many requests of a kind there are, between whom, and how many are in the figures.
+/// Says how many requests of a kind there are, between which ends, and how many are in the figures.
 pub fn title(kind: &KindBreakdown) -> String {
     let mut title = format!(
         "{}: {}, {}{}",
@@ -162,7 +162,7 @@ fn section(
             _ => write!(out, "\n{}", tables::groups(groups, whole_ns, all, style))?,
         }
     }
-    // Who asks for groups wants to see them, and nothing else unless everything.
+    // A user who asks for groups wants to see only those, unless everything is wanted.
     if query.by.is_some() && !all {
         return Ok(());
     }
@@ -361,7 +361,8 @@ Percentiles are per request, 0 where one has none of a category.
         assert!(!of(&troubled(), &ten(), PLAIN).contains('\x1b'));
     }
 
-    /// 300 requests of some methods, every fiftieth slow by a lock, all with a wait behind us.
+    /// 300 requests with several methods. Every fiftieth is slowed by a lock; all of them wait for a CPU that rpcprobe
+    /// had.
     fn with_methods() -> Vec<(RequestRow, Vec<Segment>)> {
         let of = |category, ns| segment(category, Side::Server, ns);
         let request = |id: u64| {
@@ -412,7 +413,7 @@ Percentiles are per request, 0 where one has none of a category.
         assert!(all.contains("kernel.vfs       middle: postgres"), "{all}");
     }
 
-    /// In each line that names it.
+    /// The mark must be in each line that names the category.
     #[test]
     fn what_is_inferred_is_marked_where_it_is_read_first() {
         let mut requests = with_methods();
@@ -431,7 +432,7 @@ Percentiles are per request, 0 where one has none of a category.
         );
     }
 
-    /// Where they were followed, and of captures of which that is not known, nothing is said of it.
+    /// The hint is left out if tasks were followed, or if it is not known whether they were.
     #[test]
     fn that_tasks_would_tell_of_waits_is_said_where_they_were_not_followed() {
         let mut requests = with_methods();

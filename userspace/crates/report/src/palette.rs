@@ -1,19 +1,19 @@
-//! One colour for each category, wherever it is shown.
+//! One colour for each category, used everywhere it is shown.
 //!
-//! Categories of one family have related hues. Any two of different families differ for the colour-blind, too, and so do those
-//! that follow each other in the stacked bars (tested below with three kinds of blindness simulated). Within a family
-//! it is mostly lightness that differs.
+//! Categories of one family have related hues. Any two categories of different families are distinguishable, also for
+//! the colour-blind, and so are neighbours in the stacked bars (tested below with simulations of three kinds of colour
+//! blindness). Within a family, mostly the lightness differs.
 
 use comfy_table::Color;
 
 use rpcprobe_model::Category;
 
-/// Categories that are alike.
+/// Families of similar categories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     User,
     Kernel,
-    /// Runnable, or running nothing of one's own.
+    /// Runnable, or on a CPU without running the program's own code.
     Cpu,
     Storage,
     Queue,
@@ -22,7 +22,7 @@ pub enum Family {
     Unattributed,
 }
 
-/// The family of a category, and its colour: red, green, blue.
+/// Returns the family of a category and its colour: red, green, blue.
 pub fn shade(category: Category) -> (Family, u32) {
     use Category::*;
     match category {
@@ -61,12 +61,12 @@ pub fn shade(category: Category) -> (Family, u32) {
     }
 }
 
-/// As style sheets and figures have it: `#d55e00`.
+/// Returns the colour as style sheets and figures write it: `#d55e00`.
 pub fn hex(category: Category) -> String {
     format!("#{:06x}", shade(category).1)
 }
 
-/// On a terminal: one colour a family.
+/// Returns the colour on a terminal: one colour per family.
 pub fn color_of(category: Category) -> Color {
     match shade(category).0 {
         Family::User => Color::Green,
@@ -101,7 +101,7 @@ mod tests {
         matrix.map(|row| row.iter().zip(rgb).map(|(m, c)| m * c).sum())
     }
 
-    /// CIE 1976 L*a*b*, of light as of noon (D65).
+    /// Converts to CIE 1976 L*a*b*, for daylight (D65).
     fn lab(rgb: Rgb) -> Rgb {
         let xyz = times(
             [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]],
@@ -137,14 +137,14 @@ mod tests {
         assert_eq!(all.len(), Category::ALL.len());
     }
 
-    /// How a colour looks: to most, and to those with each blindness.
+    /// Returns how a colour looks with normal vision, and with each kind of colour blindness.
     fn seen(category: Category) -> [Rgb; 4] {
         let rgb = linear(shade(category).1);
         let blind = BLIND.map(|matrix| lab(times(matrix, rgb).map(|c| c.clamp(0.0, 1.0))));
         [lab(rgb), blind[0], blind[1], blind[2]]
     }
 
-    /// CIE 1976 distance, to those who see least of it.
+    /// Returns the CIE 1976 distance, as seen by those who see least of it.
     fn apart(a: Category, b: Category) -> f64 {
         let distance = |(a, b): (&Rgb, &Rgb)| {
             a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
@@ -152,7 +152,8 @@ mod tests {
         seen(a).iter().zip(&seen(b)).map(distance).fold(f64::INFINITY, f64::min)
     }
 
-    // Two colours differ for the eye from about 2.3 on; side by side in a figure, 10 is told apart at a glance.
+    // The eye distinguishes two colours from a distance of about 2.3 on; side by side in a figure, a distance of 10 is
+    // visible at a glance.
 
     #[test]
     fn families_differ_for_the_colour_blind() {
@@ -164,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Bars are stacked in this order.
+    /// The order in which bars are stacked.
     #[test]
     fn neighbours_in_bars_differ_for_the_colour_blind() {
         for pair in Category::ALL.windows(2) {

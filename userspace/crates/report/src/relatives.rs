@@ -1,4 +1,4 @@
-//! What a request was made for, and what was made for it.
+//! The parent and the children of a request: what it was made for, and what was made for it.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -14,38 +14,38 @@ use super::{words, Style};
 use rpcprobe_model::{Certainty, Request};
 use rpcprobe_tables::RequestRow;
 
-/// Requests that were made for another that are kept: those that took longest.
+/// Maximum number of children that are kept: those with the largest latency.
 const KEPT: usize = 100;
-/// Shown, unless all are wanted.
+/// Number of children shown, unless all are wanted.
 const SHOWN: usize = 10;
 
-/// Requests around one.
+/// The relatives of a request.
 #[derive(Default)]
 pub struct Relatives {
-    /// What it was made for, if that is in the capture.
+    /// The request that this one was made for, if it is in the capture.
     pub parent: Option<Request>,
-    /// What was made for it: those that took longest, the longest first.
+    /// The children with the largest latency, the largest first.
     longest: Vec<Request>,
     children: u64,
-    /// Begin and end of complete ones.
+    /// Begin and end of the complete children.
     windows_ns: Vec<(u64, u64)>,
 }
 
-/// What requests made for one took together.
+/// Summary of the children of a request.
 #[derive(Serialize)]
 pub(super) struct Told<'a> {
     requests: u64,
-    /// How long at least one complete one of them was under way in the request's time, nanoseconds.
+    /// How long at least one complete child was under way within the request, in nanoseconds.
     took_ns: u64,
-    /// In order of begin: of many, those that took longest.
+    /// In order of begin. If there are many, only those with the largest latency.
     pub longest: Vec<&'a Request>,
 }
 
 impl Relatives {
-    /// Of each of these requests, in their order.
+    /// Finds the relatives of each of these requests, in their order.
     ///
     /// # Errors
-    /// Passes on what `rows` fails with.
+    /// Passes on errors of `rows`.
     pub fn of(
         requests: &[&Request],
         rows: impl IntoIterator<Item = Result<RequestRow>>,
@@ -102,7 +102,7 @@ impl Relatives {
         Told { requests: self.children, took_ns, longest }
     }
 
-    /// What it was made for, in words: nothing where there is none.
+    /// Describes the request that this one was made for; `None` if there is none.
     pub(super) fn parent(&self, request: &Request) -> Option<String> {
         let id = request.parent_request_id?;
         let certainty = match not_sure(request) {
@@ -121,7 +121,7 @@ impl Relatives {
         })
     }
 
-    /// Writes what was made for it: nothing where that is nothing.
+    /// Writes the children; nothing if there are none.
     pub(super) fn children(
         &self,
         out: &mut dyn Write,
@@ -163,7 +163,7 @@ impl Relatives {
     }
 }
 
-/// How sure it is what the request was made for, unless that is sure.
+/// Returns the confidence in the parent, unless it is sure.
 fn not_sure(request: &Request) -> Option<Certainty> {
     request.parent_certainty.filter(|certainty| *certainty != Certainty::Sure)
 }
@@ -219,7 +219,7 @@ mod tests {
         let found = of(&child(2, 5, 5), &[outer(), child(3, 5, 5)]).parent(&child(2, 5, 5));
         let expected = "likely part of request 1 (pipe server GET /\\x1b[2J, 1.00 ms)";
         assert_eq!(found.as_deref(), Some(expected));
-        // One that is not in the capture.
+        // A parent that is not in the capture.
         let found = of(&child(2, 5, 5), &[]).parent(&child(2, 5, 5));
         assert_eq!(found.as_deref(), Some("likely part of request 1"));
     }

@@ -17,24 +17,24 @@ use rpcprobe_capture::manifest::Manifest;
 use rpcprobe_model::{Category, Evidence, Request, Segment};
 use rpcprobe_tables::RequestRow;
 
-/// What to list, and in which order.
+/// Which requests to list, and in which order.
 #[derive(Clone, Debug, Default)]
 pub struct RequestOptions {
     pub sort: SortKey,
-    /// The other way round than usual.
+    /// Reverse the usual order.
     pub reverse: bool,
-    /// Rows at most.
+    /// Maximum number of rows.
     pub limit: Option<usize>,
-    /// Which requests.
+    /// Conditions on the requests.
     pub filter: RequestFilter,
     /// Only incomplete requests.
     pub incomplete: bool,
-    /// The so many complete ones with the largest latency (incomplete ones if only these are asked for);
-    /// wins over `sort`, `reverse` and `limit`.
+    /// List only this many complete requests, those with the largest latency (incomplete ones if `incomplete` is set).
+    /// Takes precedence over `sort`, `reverse` and `limit`.
     pub slowest: Option<usize>,
 }
 
-/// What requests are sorted by. Times and sums put the largest first, `Start` and `Id` the smallest.
+/// The sort key of requests. Times and sums put the largest first, `Start` and `Id` the smallest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortKey {
     #[default]
@@ -60,16 +60,16 @@ impl FromStr for SortKey {
     }
 }
 
-/// For each request that has any, the categories that rest on modelled evidence: one bit each, by
-/// position in [`Category::ALL`].
+/// For each request that has any, the categories that depend on modelled evidence: one bit each, by position in
+/// [`Category::ALL`].
 pub type Marks = HashMap<u64, u64>;
 
 const _: () = assert!(Category::ALL.len() <= 64);
 
-/// Finds the modelled categories of these requests in one pass.
+/// Finds the modelled categories of the requests `ids` in one pass.
 ///
 /// # Errors
-/// Passes on what `segments` fails with.
+/// Passes on errors of `segments`.
 pub fn modelled(
     segments: impl IntoIterator<Item = Result<(u64, Segment)>>,
     ids: &HashSet<u64>,
@@ -84,7 +84,7 @@ pub fn modelled(
     Ok(marks)
 }
 
-/// Whether a category of a request rests on modelled evidence.
+/// Whether a category of a request depends on modelled evidence.
 pub(super) fn is_modelled(marks: &Marks, request_id: u64, category: Category) -> bool {
     marks.get(&request_id).is_some_and(|bits| bits >> (category as u64) & 1 == 1)
 }
@@ -92,37 +92,38 @@ pub(super) fn is_modelled(marks: &Marks, request_id: u64, category: Category) ->
 /// A row that passed the filters.
 pub(super) struct Selected {
     pub(super) row: RequestRow,
-    /// Its latency is only known from below, so that it may or may not pass.
+    /// Only a lower bound of the latency is known, so the row may or may not pass.
     pub(super) uncertain: bool,
 }
 
-/// The rows to list, and how many there are in all.
+/// The rows to list, and the total numbers of rows.
 pub struct Selection {
     pub(super) listed: Vec<Selected>,
     pub(super) matching: usize,
     pub(super) in_capture: usize,
-    /// Incomplete requests that are not among the largest latencies listed: they may belong to the list.
+    /// Incomplete requests that are not listed among the largest latencies, but may belong there.
     pub(super) may_belong: usize,
-    /// The largest latency that one of them has reached.
+    /// The largest latency that one of these requests has reached.
     pub(super) may_belong_ns: u64,
 }
 
 impl Selection {
-    /// Those that are listed.
+    /// Ids of the listed requests.
     pub fn ids(&self) -> HashSet<u64> {
         self.listed.iter().map(|selected| selected.row.request.request_id).collect()
     }
 
-    /// The rows that are listed, in order.
+    /// The listed rows, in order.
     pub fn into_rows(self) -> Vec<RequestRow> {
         self.listed.into_iter().map(|selected| selected.row).collect()
     }
 }
 
-/// Chooses the rows to list, of a capture that started at `capture_start_ns`. Where there is a limit, memory is bounded by it and not by the rows.
+/// Chooses the rows to list, of a capture that started at `capture_start_ns`. With a limit, memory is bounded by the
+/// limit and not by the number of rows.
 ///
 /// # Errors
-/// Passes on what `rows` fails with.
+/// Passes on errors of `rows`.
 pub fn select(
     rows: impl IntoIterator<Item = Result<RequestRow>>,
     options: &RequestOptions,
@@ -136,7 +137,7 @@ pub fn select(
     let order = |a: &Selected, b: &Selected| {
         let by_key = key(&a.row, sort).cmp(&key(&b.row, sort));
         let by_key = if falling { by_key.reverse() } else { by_key };
-        // By id then, so that equal keys always come in one order.
+        // Ties are broken by id, so that equal keys always come in the same order.
         by_key.then(a.row.request.request_id.cmp(&b.row.request.request_id))
     };
     let by_largest = sort == SortKey::Latency && falling;
@@ -155,7 +156,7 @@ pub fn select(
             continue;
         }
         selection.matching += 1;
-        // Only a lower bound of its latency is known: it may be the slowest, or not.
+        // Only a lower bound of the latency is known: the request may be among the slowest, or not.
         if options.slowest.is_some() && !options.incomplete && !row.request.complete {
             selection.leave_out(&row.request);
             continue;
@@ -169,11 +170,11 @@ pub fn select(
     Ok(selection)
 }
 
-/// Rows taken at least before those that will not be listed are dropped.
+/// Minimum number of collected rows before rows beyond the limit are dropped.
 const CUT_AT_ROWS: usize = 1024;
 
 impl Selection {
-    /// Puts the rows in order and drops those beyond the limit.
+    /// Sorts the rows and drops those beyond the limit.
     fn cut(
         &mut self,
         limit: Option<usize>,
@@ -247,7 +248,7 @@ pub fn requests(
     Ok(())
 }
 
-/// The columns, whether they are aligned to the right, and what may become of them.
+/// The columns, whether they are aligned to the right, and what happens to them if there is not enough room.
 const COLUMNS: [(&str, bool, Fate); 10] = [
     ("id", true, Fate::Stays),
     ("kind", false, Fate::Later),
@@ -278,7 +279,7 @@ fn listing(manifest: &Manifest, listed: &[Selected], marks: &Marks, style: Style
     let right: Vec<_> = (0..kept.len()).filter(|&nth| columns[kept[nth].0].1).collect();
     let mut table = table(&header, &right, style);
     if let Some(last) = table.column_iter_mut().last() {
-        last.set_padding((0, 0)); // what follows would take room
+        last.set_padding((0, 0)); // padding would need room
     }
     for (texts, category) in &rows {
         table.add_row(kept.iter().map(|&(at, width)| {
@@ -299,10 +300,10 @@ fn listing(manifest: &Manifest, listed: &[Selected], marks: &Marks, style: Style
     list
 }
 
-/// Which of [`COLUMNS`] has the colour of a category.
+/// The column in [`COLUMNS`] that gets the colour of the category.
 const MOST_TIME: usize = 8;
 
-/// The texts of a row, and the category with most time.
+/// Returns the texts of a row, and the category with the most time.
 fn line(
     manifest: &Manifest,
     selected: &Selected,
@@ -326,14 +327,15 @@ fn line(
     (texts, category)
 }
 
-/// `≥` before a lower bound, `?` after one that leaves open whether the request passes a filter.
+/// Formats a latency, with `≥` before a lower bound, and `?` after one that leaves open whether the request passes a
+/// filter.
 pub(super) fn latency(request: &Request, uncertain: bool) -> String {
     let bound = if request.complete { "" } else { "≥ " };
     let mark = if uncertain { " ?" } else { "" };
     format!("{bound}{}{mark}", format_ns(request.latency_ns))
 }
 
-/// Request and response, `request/response`.
+/// Sizes of request and response: `request/response`.
 pub(super) fn bytes(request: &Request) -> String {
     let text = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
     match (request.request_bytes, request.response_bytes) {
@@ -348,11 +350,11 @@ struct Top {
     modelled: bool,
 }
 
-/// The category with most time, and its share.
+/// Returns the category with the most time, and its share.
 fn top(row: &RequestRow, marks: &Marks) -> Option<Top> {
     let sums = Category::ALL.iter().zip(row.category_ns);
     let known = sums.filter_map(|(category, ns)| Some((*category, ns.filter(|ns| *ns > 0)?)));
-    // The first of equals.
+    // Of equal categories, the first.
     let (category, ns) = known.reduce(|best, next| if next.1 > best.1 { next } else { best })?;
     let modelled = is_modelled(marks, row.request.request_id, category);
     let share = format_share(ns, row.request.latency_ns);

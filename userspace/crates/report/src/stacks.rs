@@ -1,4 +1,4 @@
-//! The stack under a segment of a time line.
+//! Shows the stack below a segment of a time line.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -12,26 +12,26 @@ use rpcprobe_engine::symbols::is_way_to_sleep;
 use rpcprobe_model::{Segment, Taken};
 use rpcprobe_tables::ShownFrame;
 
-/// Stacks by number, as segments refer to them.
+/// Stacks by number, as referred to by segments.
 pub type ShownStacks = BTreeMap<u64, Vec<ShownFrame>>;
 
-/// Frames shown of a stack unless all are wanted.
+/// Maximum number of frames shown of a stack, unless all are wanted.
 const MAX_FRAMES: usize = 12;
-/// Groups of samples shown in the summary, and frames of each.
+/// Maximum number of groups of samples in the summary, and of frames in each.
 const MAX_GROUPS: usize = 5;
 const GROUP_FRAMES: usize = 4;
 
-/// The numbers of the stacks that these segments show.
+/// Returns the numbers of the stacks that these segments refer to.
 pub fn stack_ids(segments: &[Segment]) -> HashSet<u64> {
     segments.iter().filter_map(|segment| Some(segment.stack?.stack_id)).collect()
 }
 
-/// The stacks written last: at a sleep, and by samples.
+/// The stacks that were written last: one taken at a sleep, and one from samples.
 #[derive(Default)]
 pub(super) struct Last<'s>(Cell<[Option<&'s [ShownFrame]>; 2]>);
 
 impl<'s> Last<'s> {
-    /// Whether the last stack of that kind was in the same functions.
+    /// Replaces the last stack of that kind; returns whether it was in the same functions.
     fn replace(&self, taken: Taken, frames: &'s [ShownFrame]) -> bool {
         let mut last = self.0.get();
         let kind = usize::from(taken != Taken::AtSleep);
@@ -41,8 +41,8 @@ impl<'s> Last<'s> {
     }
 }
 
-/// Writes the stack of a segment, if it has one, innermost function first. One in the same functions
-/// as the last is not written again, unless `all`.
+/// Writes the stack of a segment, if it has one, innermost function first. A stack in the same
+/// functions as the previous one is not written again, unless `all` is set.
 pub(super) fn stack<'s>(
     out: &mut dyn Write,
     segment: &Segment,
@@ -67,7 +67,7 @@ pub(super) fn stack<'s>(
         return Ok(());
     }
     writeln!(out, "      {heading}")?;
-    // A sleep begins in the scheduler, which says nothing of it.
+    // The innermost functions of a sleep are the scheduler's, which are not informative.
     let skipped = match used.taken {
         Taken::AtSleep if !all => {
             frames.iter().take_while(|frame| is_way_to_sleep(&frame.function)).count()
@@ -85,8 +85,9 @@ pub(super) fn stack<'s>(
     Ok(())
 }
 
-/// Writes where the samples of all segments found the request's threads, most frequent first. Each
-/// segment knows its most frequent functions only; what was found elsewhere is counted as that.
+/// Writes where the samples of all segments found the request's threads, most frequent functions
+/// first. Each segment keeps only its most frequent functions; the other samples are counted as
+/// elsewhere.
 pub(super) fn summary(
     out: &mut dyn Write,
     segments: &[Segment],
@@ -123,7 +124,8 @@ fn functions(frames: &[ShownFrame]) -> impl Iterator<Item = &str> {
     frames.iter().map(|frame| &*frame.function)
 }
 
-/// `function (file.c:12), inlined`; `whole_paths`: not only the last part of the file's path.
+/// Formats a frame as `function (file.c:12), inlined`. With `whole_paths`, the file's full path is
+/// shown, not only its last part.
 fn line(frame: &ShownFrame, whole_paths: bool) -> String {
     let mut line = escape(&frame.function);
     if let Some(file) = &frame.file {

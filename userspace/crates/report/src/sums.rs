@@ -1,16 +1,16 @@
-//! Sums of nanoseconds, and what is told of them.
+//! Sums of nanoseconds, and the statistics derived from them.
 
 use serde::Serialize;
 
 use super::values::Values;
 use rpcprobe_model::{Category, Evidence, Segment, Side};
 
-/// What parts of latencies are told apart by.
+/// Identifies a part of a latency.
 pub type Key = (Category, Side);
 
-/// Percentiles by nearest rank; requests without the part count as 0. Each is a value that occurred (no
-/// interpolation) or, of more values than [`EXACT_VALUES`](super::values::EXACT_VALUES), within 0.1 % of
-/// one. Nanoseconds.
+/// Percentiles by nearest rank; requests without the part count as 0. Each percentile is a value that occurred (no
+/// interpolation). With more than [`EXACT_VALUES`](super::values::EXACT_VALUES) values, it is within 0.1 % of such a
+/// value. Nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Distribution {
     pub p50_ns: u64,
@@ -21,7 +21,7 @@ pub struct Distribution {
     pub total_ns: u64,
 }
 
-/// A sum of durations, and how much of it is not measured.
+/// A sum of durations, with its modelled and sampled parts.
 #[derive(Clone, Copy, Default)]
 pub struct Sum {
     pub ns: u128,
@@ -30,7 +30,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// One duration that is measured.
+    /// The sum of one measured duration.
     pub fn measured(ns: u64) -> Sum {
         Sum { ns: ns.into(), ..Sum::default() }
     }
@@ -52,7 +52,7 @@ impl Sum {
     }
 }
 
-/// Sums over requests, and the values that are not 0.
+/// Sums over requests, with the values above 0.
 #[derive(Default)]
 pub struct Sums {
     per_request_ns: Values,
@@ -67,7 +67,7 @@ impl Sums {
         self.sum.plus(&sum);
     }
 
-    /// Over `count` requests, those that were not added having 0.
+    /// The distribution over `count` requests; requests that were not added count as 0.
     pub fn distribution(&mut self, count: u64) -> Distribution {
         let values = &mut self.per_request_ns;
         Distribution {
@@ -81,7 +81,7 @@ impl Sums {
     }
 }
 
-/// 0 of nothing.
+/// Returns 0 if `whole` is 0.
 pub fn ratio(part: u128, whole: u128) -> f64 {
     if whole == 0 {
         0.0

@@ -13,23 +13,23 @@ use super::words::{marked, part_name, place};
 use super::Style;
 use rpcprobe_model::Category;
 
-/// Rows of a table at most, unless all are wanted.
+/// Maximum number of rows of a table, unless all are wanted.
 const PART_ROWS: usize = 15;
-/// At least and at most.
+/// Minimum and maximum number of rows.
 const GROUP_ROWS: (usize, usize) = (4, 10);
 const TAIL_ROWS: usize = 6;
-/// Parts and groups below one in so many are put together.
+/// Parts and groups below 1/`SMALL` of the whole are combined.
 const SMALL: u64 = 100;
 
-/// Text in rows and columns, some of them in the colour of a category.
+/// Rows and columns of text, some in the colour of a category.
 pub(super) struct Rows<'h> {
     pub header: &'h [&'h str],
     /// Columns aligned to the right.
     pub right: &'h [usize],
-    /// Columns that may be cut, and to how many characters at least.
+    /// Columns that may be cut, each with the minimum number of characters to keep.
     pub shrink: &'h [(usize, usize)],
     pub rows: Vec<Vec<String>>,
-    /// For each row: its category, which colours the column.
+    /// The category of each row, which colours the column `tinted`.
     pub categories: Vec<Option<Category>>,
     pub tinted: usize,
 }
@@ -42,7 +42,7 @@ impl Rows<'_> {
 
     pub fn text(mut self, style: Style) -> String {
         const INDENT: &str = "  ";
-        // Two blanks after each column but the last, where they are trimmed.
+        // Two blanks after each column except the last, where they are trimmed.
         let taken = INDENT.len() + 2 * (self.header.len() - 1);
         fit(self.header, &mut self.rows, self.shrink, taken, style);
         let mut table = table(self.header, self.right, style);
@@ -57,7 +57,8 @@ impl Rows<'_> {
     }
 }
 
-/// The kind's categories: those with most time first, and the small ones in a line, unless `all`.
+/// Returns the kind's categories, those with the most time first. The small ones share a line,
+/// unless `all` is set.
 pub(super) fn parts(kind: &KindBreakdown, all: bool, style: Style) -> String {
     let whole_ns = kind.latency.total_ns;
     let mut parts: Vec<&Part> = kind.parts.iter().collect();
@@ -68,7 +69,7 @@ pub(super) fn parts(kind: &KindBreakdown, all: bool, style: Style) -> String {
         let large = |part: &&&Part| !is_small(part.per_request.total_ns, whole_ns);
         parts.iter().take_while(large).count().min(PART_ROWS)
     };
-    // One line less would be none less.
+    // Hiding a single part would save no line, because a line says what is hidden.
     let shown = if parts.len() - shown == 1 { parts.len() } else { shown };
     let (shown, small) = parts.split_at(shown);
     let mut rows = Rows {
@@ -103,7 +104,7 @@ pub(super) fn parts(kind: &KindBreakdown, all: bool, style: Style) -> String {
             format_share(ns, whole_ns),
             format_share(unattributed_ns, whole_ns)
         );
-        // Above the total, of which they are part.
+        // The line goes above the total, which includes these parts.
         let total = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
         text.insert_str(total, &line);
     }
@@ -124,7 +125,7 @@ fn figures(of: &Distribution, whole_ns: u64) -> [String; 5] {
     ]
 }
 
-/// The groups of a kind, those with most time first.
+/// Returns the groups of a kind, those with the most time first.
 pub(super) fn groups(groups: &Groups, whole_ns: u64, all: bool, style: Style) -> String {
     let by = groups.by.name();
     let header = [by, "count", "rate", "p50", "p99", "time", "most of it"];
@@ -142,7 +143,7 @@ pub(super) fn groups(groups: &Groups, whole_ns: u64, all: bool, style: Style) ->
         false => groups.listed.iter().take_while(large).count().clamp(GROUP_ROWS.0, GROUP_ROWS.1),
     };
     let shown = shown.min(groups.listed.len());
-    // One line less would be none less.
+    // Hiding a single group would save no line, because a line says what is hidden.
     let one_more = groups.listed.len() == shown + 1 && groups.others.is_none();
     let (shown, rest) = groups.listed.split_at(shown + usize::from(one_more));
     for group in shown {
@@ -188,7 +189,7 @@ fn row(rows: &mut Rows, name: String, percentiles: [String; 2], sum: &Summed, wh
     );
 }
 
-/// What of groups can be added up.
+/// The figures of groups that can be added up.
 struct Summed {
     requests: u64,
     rate_per_s: Option<f64>,
@@ -227,7 +228,8 @@ impl Summed {
     }
 }
 
-/// What the slowest requests have and typical ones have not, the largest differences first.
+/// Returns what the slowest requests have more or less of than typical ones, the largest
+/// differences first.
 pub(super) fn tail(tail: &Tail, all: bool, style: Style) -> String {
     let whole_ns = tail.difference_ns.unsigned_abs();
     let mut parts: Vec<&TailPart> = tail.parts.iter().collect();
@@ -277,7 +279,7 @@ pub(super) fn tail(tail: &Tail, all: bool, style: Style) -> String {
     rows.text(style)
 }
 
-/// The phases of processes, in order of time.
+/// Returns the phases of processes, in time order.
 pub(super) fn phases(kind: &KindBreakdown, style: Style) -> String {
     let mut rows = Rows {
         header: &["phase", "mean", "p50", "share"],

@@ -1,7 +1,7 @@
-//! What the slowest requests have that typical ones have not.
+//! Compares the slowest requests with typical ones.
 //!
-//! The tail are the complete requests of a kind with at least its p99 latency, typical are those from
-//! p40 to p60, bounds included.
+//! The tail consists of the complete requests of a kind whose latency is at least the kind's p99. Typical requests are
+//! those from p40 to p60, bounds included.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use super::values::Values;
 use rpcprobe_model::{Category, Request, Segment, Side};
 use rpcprobe_stats::apportion::in_proportion;
 
-/// Complete requests of a kind without which nothing is said of its tail.
+/// Minimum number of complete requests of a kind for its tail to be shown.
 pub const FEWEST: u64 = 100;
-/// A name that explains at least so much of a part of the tail, per cent, is told.
+/// Minimum share of a part of the tail, in per cent, that a name must explain to be shown.
 const MOSTLY: u128 = 50;
-/// Names counted for a part.
+/// Number of names counted for a part.
 const NAMES: usize = 64;
 
-/// Latencies that tell typical requests and the tail apart, nanoseconds, bounds included.
+/// Latencies that separate typical requests and the tail, in nanoseconds, bounds included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     typical_from_ns: u64,
@@ -29,7 +29,7 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// Of `count` latencies, of which `values` holds those above 0.
+    /// Computes the thresholds of `count` latencies; `values` holds those above 0.
     pub fn of(values: &mut Values, count: u64) -> Thresholds {
         Thresholds {
             typical_from_ns: values.rank_bounds(count, 40).0,
@@ -47,31 +47,31 @@ impl Thresholds {
     }
 }
 
-/// The tail of a kind, beside its typical requests.
+/// The tail of a kind, and its typical requests.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tail {
     pub typical: Band,
     pub tail: Band,
-    /// Of the mean latencies; the sum of those of the parts, exactly.
+    /// The difference of the mean latencies; exactly the sum of the parts' differences.
     pub difference_ns: i64,
     /// In the order of [`Category::ALL`], then of sides.
     pub parts: Vec<TailPart>,
 }
 
-/// Complete requests with a latency within bounds.
+/// Complete requests whose latency lies within bounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Band {
     pub requests: u64,
-    /// The bounds, both included.
+    /// The bounds, both inclusive.
     pub from_ns: u64,
     pub to_ns: u64,
-    /// Mean latency, rounded.
+    /// Mean latency, rounded to nanoseconds.
     pub mean_ns: u64,
-    /// The method that half of the requests have at least.
+    /// The method of at least half of the requests.
     pub method: Option<String>,
 }
 
-/// One category at one side: means per request. Whole numbers that add up to those of the latency.
+/// One category at one side: means per request, as whole numbers that add up to those of the latency.
 #[derive(Clone, Debug, Serialize)]
 pub struct TailPart {
     pub category: Category,
@@ -79,16 +79,16 @@ pub struct TailPart {
     pub typical_ns: u64,
     pub tail_ns: u64,
     pub difference_ns: i64,
-    /// Of the slowest requests' time, per request.
+    /// Modelled and sampled time in `tail_ns`, per request.
     pub modelled_ns: u64,
     pub sampled_ns: u64,
-    /// The thread's name, cause or other thread that half of the part's time in the tail has at least.
+    /// The thread name, the other thread and the cause of at least half of the part's time in the tail.
     pub comm: Option<String>,
     pub by: Option<String>,
     pub cause: Option<String>,
 }
 
-/// Names of a part of the tail, by time.
+/// Names in a part of the tail, by time.
 struct Names {
     comm: Largest,
     by: Largest,
@@ -156,7 +156,7 @@ impl TailSums {
         TailSums { thresholds, typical, tail, names: BTreeMap::new(), max_ns: 0 }
     }
 
-    /// Takes names from a segment of a complete request.
+    /// Takes names from a segment of a complete request, if the request is in the tail.
     pub fn segment(&mut self, latency_ns: u64, segment: &Segment) {
         if !self.thresholds.is_tail(latency_ns) {
             return;
@@ -176,7 +176,7 @@ impl TailSums {
         }
     }
 
-    /// Takes in the sums of a complete request.
+    /// Adds the sums of a complete request.
     pub fn add(&mut self, request: &Request, parts: &[(Key, Sum)]) {
         let latency_ns = request.latency_ns;
         if self.thresholds.is_typical(latency_ns) {

@@ -1,4 +1,4 @@
-//! Text on a terminal: escaping what comes from outside, colour, aligned tables.
+//! Text on a terminal: escapes text from outside, colours it, aligns tables.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table};
@@ -7,15 +7,15 @@ use super::palette::color_of;
 use super::Style;
 use rpcprobe_model::{Category, End, Evidence};
 
-/// On figures that rest, in whole or in part, on modelled evidence.
+/// Mark of figures that depend, in whole or in part, on modelled evidence.
 pub(super) const MODELLED: &str = "~";
-/// Likewise for sampled evidence.
+/// Mark of figures that depend on sampled evidence.
 pub(super) const SAMPLED: &str = "*";
 
 /// Replaces everything that could steer a terminal or reorder a line by a visible escape.
 ///
-/// Programs choose their own names and paths, so any byte may be in them: control characters (C0,
-/// DEL, C1) and the invisible or direction-changing ones become `\x1b` or `\u{202e}`.
+/// Programs choose their own names and paths, so these may contain any byte. Control characters
+/// (C0, DEL, C1) and invisible or direction-changing characters become `\x1b` or `\u{202e}`.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -40,12 +40,12 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// `comm/tid`, or `-`.
+/// Formats an end as `comm/tid`, or `-`.
 pub fn end(end: Option<&End>) -> String {
     end.map_or("-".to_owned(), |end| format!("{}/{}", escape(&end.comm), end.tid))
 }
 
-/// What follows a name whose figures are not all measured.
+/// Returns the marks that follow a name whose figures are not all measured.
 pub fn marks(modelled: bool, sampled: bool) -> &'static str {
     match (modelled, sampled) {
         (false, false) => "",
@@ -60,7 +60,7 @@ pub fn evidence_mark(evidence: Evidence) -> &'static str {
     marks(evidence == Evidence::Modelled, evidence == Evidence::Sampled)
 }
 
-/// The status as wait(2) encodes it.
+/// Describes a status encoded as in wait(2).
 pub fn wait_status(status: i32) -> String {
     match status & 0x7f {
         0 => format!("exit {}", status >> 8 & 0xff),
@@ -72,7 +72,7 @@ pub fn bold(text: &str, style: Style) -> String {
     ansi("1", text, style)
 }
 
-/// For what the reader must not miss.
+/// Formats text that the reader must not overlook.
 pub fn alarm(text: &str, style: Style) -> String {
     ansi("1;31", text, style)
 }
@@ -85,7 +85,8 @@ fn ansi(code: &str, text: &str, style: Style) -> String {
     }
 }
 
-/// A table without lines: `header` names the columns, those in `right` are aligned to the right.
+/// Makes a table without lines. `header` names the columns; those in `right` are aligned to the
+/// right.
 pub fn table(header: &[&str], right: &[usize], style: Style) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -123,7 +124,7 @@ pub fn tinted(text: String, category: Category, style: Style) -> Cell {
     }
 }
 
-/// The lines of a table, indented, without trailing blanks.
+/// Returns the lines of a table, indented, without trailing blanks.
 pub fn indented(table: &Table, indent: &str) -> String {
     let lines = table.lines().map(|line| format!("{indent}{}\n", line.trim_end()));
     lines.collect()

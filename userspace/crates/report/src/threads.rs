@@ -1,17 +1,18 @@
-//! Which threads took the capture: waiting for a CPU that those have is a cost of the probe.
+//! Which threads took the capture. Waiting for a CPU that these threads have is a cost of the
+//! probe.
 
 use std::collections::HashSet;
 
 use rpcprobe_capture::manifest::Manifest;
 use rpcprobe_model::By;
 
-/// The name of our threads in captures that do not list them.
+/// The name of our threads, for captures that do not list them.
 const NAME: &str = "rpcprobe";
 
 /// Which threads took the capture.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeThreads {
-    /// Empty in captures of earlier versions: then by name.
+    /// Empty in captures of earlier versions; there, the threads are recognised by name.
     tids: HashSet<u32>,
 }
 

@@ -1,11 +1,11 @@
-//! Numbers for people: nanoseconds in a unit that fits, shares, percentiles.
+//! Formats numbers for people: nanoseconds in a suitable unit, shares, percentiles.
 
 use anyhow::{bail, ensure, Context, Result};
 
 const UNITS: [(&str, u128); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
-/// Nanoseconds with three significant digits in the unit that fits: `999 ns`, `1.00 us`, `12.3 ms`.
-/// Rounds half up; from 1000 s on, whole seconds.
+/// Formats nanoseconds with three significant digits in a suitable unit. Rounds half up; from 1000
+/// s on, shows whole seconds. Examples: `999 ns`, `1.00 us`, `12.3 ms`.
 pub fn format_ns(ns: impl Into<u128>) -> String {
     let ns = ns.into();
     if ns < 1_000 {
@@ -27,8 +27,8 @@ pub fn format_ns(ns: impl Into<u128>) -> String {
     format!("{} s", ns.saturating_add(500_000_000) / 1_000_000_000)
 }
 
-/// An instant within something that lasts `whole_ns`: three decimals of the unit that fits the
-/// whole, so that instants in a column compare at a glance. Truncates.
+/// Formats an instant within a span of `whole_ns`, with three decimals in the unit that suits the
+/// span, so that instants in a column are easy to compare. Truncates.
 pub fn format_at(ns: u64, whole_ns: u64) -> String {
     let (unit, size) = match whole_ns {
         0..1_000_000 => ("us", 1_000),
@@ -38,15 +38,16 @@ pub fn format_at(ns: u64, whole_ns: u64) -> String {
     format!("{}.{:03} {unit}", ns / size, ns % size / (size / 1_000))
 }
 
-/// An instant relative to the start of the capture, in seconds with six decimals and a sign.
+/// Formats an instant relative to the start of the capture, in seconds with six decimals and a
+/// sign.
 pub fn format_start(start_ns: u64, capture_start_ns: u64) -> String {
     let sign = if start_ns < capture_start_ns { '-' } else { '+' };
     let us = start_ns.abs_diff(capture_start_ns) / 1_000;
     format!("{sign}{}.{:06} s", us / 1_000_000, us % 1_000_000)
 }
 
-/// `part` of `whole` in per cent with one decimal; `<0.1 %` for what would round to nothing, `-`
-/// when the whole is 0.
+/// Formats `part` of `whole` in per cent with one decimal: `<0.1 %` if it would round to zero, `-`
+/// if the whole is 0.
 pub fn format_share(part: impl Into<u128>, whole: impl Into<u128>) -> String {
     let (part, whole) = (part.into(), whole.into());
     if whole == 0 {
@@ -59,13 +60,13 @@ pub fn format_share(part: impl Into<u128>, whole: impl Into<u128>) -> String {
     format!("{}.{} %", per_mille / 10, per_mille % 10)
 }
 
-/// As [`format_ns`], with a sign before what is below 0.
+/// As [`format_ns`], with a sign for values below 0.
 pub fn format_signed_ns(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     format!("{sign}{}", format_ns(ns.unsigned_abs()))
 }
 
-/// So many a second: `0.25/s`, `12.3/s`, `1,234/s`.
+/// Formats a rate per second: `0.25/s`, `12.3/s`, `1,234/s`.
 pub fn format_rate(per_s: f64) -> String {
     match per_s {
         0.0..0.995 => format!("{per_s:.2}/s"),
@@ -74,7 +75,7 @@ pub fn format_rate(per_s: f64) -> String {
     }
 }
 
-/// A whole number with commas between the thousands.
+/// Formats a whole number with commas between the thousands.
 pub fn format_exact(number: impl Into<u128>) -> String {
     let digits = number.into().to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -87,16 +88,18 @@ pub fn format_exact(number: impl Into<u128>) -> String {
     out
 }
 
-/// `1 request`, `2 requests`.
+/// Formats a count: `1 request`, `2 requests`.
 pub fn count(number: u64, noun: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{} {noun}{s}", format_exact(number))
 }
 
-/// Nanoseconds from text such as `250ns`, `1.5 us`, `3ms`, `2s`, `1.5m` (minutes, also `min`), `1h`.
+/// Parses nanoseconds from text such as `250ns`, `1.5 us`, `3ms`, `2s`, `1.5m` (minutes, also
+/// `min`), `1h`.
 ///
 /// # Errors
-/// When the text is not a decimal number with one of these units, is finer than 1 ns, or too long.
+/// When the text is not a decimal number with one of these units, has parts finer than 1 ns, or is
+/// too long.
 pub fn parse_ns(text: &str) -> Result<u64> {
     let wrong = || format!("{text:?} is not a duration such as 250ns, 1.5us, 3ms, 2s, 5m or 1h");
     let text = text.trim();
@@ -123,13 +126,13 @@ pub fn parse_ns(text: &str) -> Result<u64> {
     u64::try_from(scaled_ns / scale).with_context(wrong)
 }
 
-/// An hour has no finer part than that which is a whole number of nanoseconds.
+/// More decimals of an hour cannot make a whole number of nanoseconds.
 const MOST_DECIMALS: usize = 13;
 
-/// Percentile by nearest rank, on exact integers: the smallest value such that at least `percent`
-/// of the `count` values are not above it. `nonzero` holds the values above 0 in ascending order;
-/// the other `count - nonzero.len()` are 0. No interpolation: the result is one of the values.
-/// 0 when there are no values.
+/// Returns a percentile by nearest rank, on exact integers: the smallest value such that at least
+/// `percent` of the `count` values are not above it. `nonzero` holds the values above 0 in
+/// ascending order; the other `count - nonzero.len()` values are 0. There is no interpolation: the
+/// result is one of the values. Returns 0 if there are no values.
 pub fn nearest_rank(nonzero: &[u64], count: u64, percent: u32) -> u64 {
     let rank = (u128::from(percent) * u128::from(count)).div_ceil(100).max(1);
     let zeros = u128::from(count).saturating_sub(nonzero.len() as u128);

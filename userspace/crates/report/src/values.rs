@@ -4,13 +4,13 @@ use hdrhistogram::Histogram;
 
 use super::units::nearest_rank;
 
-/// So many values are kept as they are; of more, percentiles are within 0.1 %.
+/// Up to this many values are kept as they are. With more values, percentiles are within 0.1 %.
 pub const EXACT_VALUES: usize = 1 << 15;
-/// Larger ones, of more than a month, count as this.
+/// Larger values (more than a month) count as this one.
 const LARGEST: u64 = 1 << 52;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Values above 0.
+/// A collection of values above 0.
 #[derive(Default)]
 pub struct Values {
     exact: Vec<u64>,
@@ -40,13 +40,13 @@ impl Values {
         self.max
     }
 
-    /// As [`nearest_rank`], where `count` includes values of 0 that were not pushed.
+    /// As [`nearest_rank`]; `count` includes values of 0 that were not pushed.
     pub fn nearest_rank(&mut self, count: u64, percent: u32) -> u64 {
         self.rank_bounds(count, percent).1
     }
 
-    /// What [`Values::nearest_rank`] tells is between these, both included: they differ only where
-    /// values are not kept as they are.
+    /// Returns bounds of the result of [`Values::nearest_rank`], both inclusive. They differ only
+    /// if the values are not kept as they are.
     pub fn rank_bounds(&mut self, count: u64, percent: u32) -> (u64, u64) {
         let Some(counted) = &self.counted else {
             self.exact.sort_unstable();
@@ -64,7 +64,7 @@ impl Values {
             if passed >= rank {
                 let highest = step.value_iterated_to();
                 let lowest = counted.lowest_equivalent(highest);
-                // Larger ones than it can tell apart count as the largest.
+                // Values beyond the histogram's range count as the maximum.
                 let highest = if highest >= LARGEST { self.max } else { highest.min(self.max) };
                 return (lowest.min(highest), highest);
             }
@@ -77,7 +77,7 @@ impl Values {
 mod tests {
     use super::*;
 
-    /// Values over six orders of magnitude, in no order.
+    /// Values over six orders of magnitude, in no particular order.
     fn value(i: u64) -> u64 {
         let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         1 + (mixed >> 40) * ((mixed & 0xff) + 1)

@@ -1,4 +1,4 @@
-//! What latencies would be without some categories on the way of each request.
+//! Estimates latencies without some categories on the critical path of each request.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,15 +17,15 @@ use crate::{format_ns, format_share, Distribution, Style, ORDER};
 use rpcprobe_model::{Category, Kind, Request, Segment, Side};
 use rpcprobe_tables::RequestRow;
 
-/// Said before any figure.
+/// Printed before any figure.
 pub const ASSUMPTION: &str = "Estimate: each request as it was, less the time of these categories on its \
 critical path. It assumes that nothing else takes their place: another path may take over (then less is \
 gained), and what waits behind these requests would begin earlier (then more is)";
 
-/// A category to be taken away, at one side or at all.
+/// Categories to remove, at one side or at all sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Without {
-    /// As it was given.
+    /// The argument as given.
     text: String,
     categories: Vec<Category>,
     side: Option<Side>,
@@ -41,7 +41,7 @@ impl Without {
 impl FromStr for Without {
     type Err = String;
 
-    /// `journal`, `queue.*`, `runqueue.wakeup/server`
+    /// Parses arguments such as `journal`, `queue.*`, `runqueue.wakeup/server`.
     fn from_str(text: &str) -> Result<Without, String> {
         let (category, side) = match text.split_once('/') {
             Some((category, side)) => (category, Some(side)),
@@ -79,11 +79,12 @@ pub struct Whatif {
 pub struct KindWhatif {
     pub kind: Kind,
     pub requests: u64,
-    /// Requests that have any of it.
+    /// Requests that have any time in the removed categories.
     pub touched: u64,
     pub as_it_was: Distribution,
     pub without: Distribution,
-    /// What was taken away, over all requests; each sums to the difference of the totals.
+    /// The time removed over all requests, by category and side. It sums to the difference of the
+    /// totals.
     pub taken: Vec<Taken>,
 }
 
@@ -102,10 +103,10 @@ struct Collected {
     taken: BTreeMap<(Category, Side), u64>,
 }
 
-/// Takes the categories away from the complete requests that `wanted` takes.
+/// Removes the categories from the complete requests that `wanted` accepts.
 ///
 /// # Errors
-/// Passes on what `rows` and `segments` fail with; when no complete request is left.
+/// Passes on errors of `rows` and `segments`; fails if there is no complete request.
 pub fn whatif(
     rows: impl IntoIterator<Item = Result<RequestRow>>,
     segments: impl IntoIterator<Item = Result<(u64, Segment)>>,
@@ -172,7 +173,7 @@ fn finish(kind: Kind, of: Collected) -> KindWhatif {
     }
 }
 
-/// Writes the estimate, its assumption first.
+/// Writes the estimate, beginning with its assumption.
 ///
 /// # Errors
 /// When `out` cannot be written.

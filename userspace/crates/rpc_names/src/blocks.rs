@@ -1,4 +1,4 @@
-//! Header blocks put together of the pieces of their frames (RFC 9113, section 4.3).
+//! Assembles header blocks from the pieces of their frames (RFC 9113, section 4.3).
 
 use rpcprobe_record::RecHeaderBlock;
 
@@ -8,16 +8,16 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// Of one block: more than peers commonly accept.
+/// Maximum size of a block: more than peers commonly accept.
 const MOST_BYTES: usize = 1 << 16;
 
-/// A block under way.
+/// A block that is being assembled.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// Of the HEADERS frame: where it begins, and its stream.
+    /// Offset and stream of the block's HEADERS frame.
     offset: u64,
     id: u32,
-    /// The frame that is being read: its payload, as far as it came, if all of it did.
+    /// The payload of the current frame, as far as it has been received.
     frame: Vec<u8>,
     block: Vec<u8>,
     within: bool,
@@ -27,13 +27,13 @@ pub(super) struct Blocks {
 #[derive(Debug, PartialEq)]
 pub(super) enum Whole {
     NotYet,
-    /// The block `bytes` of the HEADERS frame at `offset`.
+    /// The complete block `bytes` that began with the HEADERS frame at `offset`.
     Block {
         offset: u64,
         id: u32,
         bytes: Vec<u8>,
     },
-    /// Part of it is missing.
+    /// Part of the block is missing.
     Broken,
 }
 
@@ -75,7 +75,7 @@ impl Blocks {
     }
 }
 
-/// The part of a frame's payload that is of the block.
+/// Returns the part of a frame's payload that belongs to the block.
 fn fragment<'f>(piece: &RecHeaderBlock, frame: &'f [u8]) -> Option<&'f [u8]> {
     let (padded, priority) = match piece.kind {
         HEADERS => (piece.flags & PADDED != 0, if piece.flags & PRIORITY != 0 { 5 } else { 0 }),

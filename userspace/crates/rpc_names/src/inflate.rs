@@ -1,21 +1,21 @@
-//! HPACK (RFC 7541), by nghttp2.
+//! HPACK decoding (RFC 7541), by nghttp2.
 
 use std::ptr::NonNull;
 
 use libnghttp2_sys as nghttp2;
 
-/// One direction's decoder with its table.
+/// The decoder of one direction, with its table.
 pub(super) struct Inflater(NonNull<nghttp2::nghttp2_hd_inflater>);
 
-/// The block is not HPACK, or refers to what is not there.
+/// The block is not HPACK, or refers to an entry that does not exist.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
 impl Inflater {
-    /// A decoder with an empty table, which its peer may make that large.
+    /// Makes a decoder with an empty table, which its peer may grow to `most_table_bytes`.
     pub(super) fn new(most_table_bytes: usize) -> Inflater {
         let mut inflater = std::ptr::null_mut();
-        // SAFETY: fills in the pointer it is given, if it returns 0.
+        // SAFETY: fills in the pointer that it is given, if it returns 0.
         let made = unsafe { nghttp2::nghttp2_hd_inflate_new(&mut inflater) };
         let inflater = NonNull::new(inflater).filter(|_| made == 0).expect("memory");
         // SAFETY: a live decoder, between two blocks.
@@ -25,7 +25,7 @@ impl Inflater {
         Inflater(inflater)
     }
 
-    /// Decodes a whole block. After an error the decoder is of no use any more.
+    /// Decodes a complete block. After an error the decoder is unusable.
     pub(super) fn decode(
         &mut self,
         block: &[u8],
@@ -55,13 +55,13 @@ impl Inflater {
             rest = usize::try_from(taken).ok().and_then(|taken| rest.get(taken..)).ok_or(Broken)?;
             let told = told as nghttp2::nghttp2_hd_inflate_flag;
             if told & nghttp2::NGHTTP2_HD_INFLATE_EMIT != 0 {
-                // SAFETY: both are set, and stay until the next call.
+                // SAFETY: both are set, and stay valid until the next call.
                 let (name, value) = unsafe {
                     (bytes(header.name, header.namelen), bytes(header.value, header.valuelen))
                 };
                 see(name, value);
             } else if told & nghttp2::NGHTTP2_HD_INFLATE_FINAL == 0 {
-                return Err(Broken); // it wants more
+                return Err(Broken); // the block is incomplete
             }
             if told & nghttp2::NGHTTP2_HD_INFLATE_FINAL != 0 {
                 // SAFETY: a live decoder, at the end of a block.

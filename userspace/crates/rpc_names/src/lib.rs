@@ -1,11 +1,11 @@
-//! What requests call: the header blocks and request lines that the kernel side sends become a path
-//! and a status, while the capture runs. Nothing else of them is kept.
+//! What requests call: while the capture runs, the header blocks and request lines that the kernel side sends are
+//! reduced to a path and a status. Nothing else of them is kept.
 //!
-//! The pieces of a connection's header blocks must be decoded in order (HPACK refers to what was sent
-//! before) but may come from the rings of several CPUs. One that is ahead of its turn waits, and its
-//! CPU's watermark with it, until all that is older has been taken out of every ring; if its
-//! predecessor has not come by then, it is lost. (A drain of each is not enough: where a program is
-//! preempted while it fills a record, what others put behind that one cannot be taken yet.)
+//! The pieces of a connection's header blocks must be decoded in order, because HPACK refers to what was sent before.
+//! But the pieces may come from the rings of several CPUs. A piece that arrives ahead of its turn waits, and holds back
+//! its CPU's watermark, until all older records have been taken out of every ring. If its predecessor has not arrived
+//! by then, the predecessor is lost. (One drain of each ring is not enough: if a program is preempted while it fills a
+//! record, the records that others put behind it cannot be taken yet.)
 
 mod blocks;
 mod headers;
@@ -26,40 +26,40 @@ use rpcprobe_record::{
     REC_LINE, REC_METHOD,
 };
 
-/// Gives the name in a line.
+/// Extracts the name from a line.
 type Name = fn(&[u8]) -> Option<Vec<u8>>;
 
-/// By protocol, how a line names its request. HTTP/2 has no lines, but header blocks.
+/// How a line names its request, by protocol. HTTP/2 has header blocks instead of lines.
 const LINES: [(u8, Name); 2] = [(PROTOCOL_HTTP1, http1::method), (PROTOCOL_RESP, resp::name)];
 
-/// Connections whose directions are decoded at a time: beyond, the one that rests longest is forgotten.
+/// Maximum number of streams decoded at a time. Beyond it, the stream that has been idle longest is forgotten.
 const MOST_STREAMS: usize = 4096;
-/// Pieces that wait for their turn, of one direction.
+/// Maximum number of pieces of one direction that wait for their turn.
 const MOST_AHEAD: usize = 4096;
 
-/// Decodes while a capture runs.
+/// Decodes what requests call while a capture runs.
 #[derive(Default)]
 pub struct Methods {
-    /// By channel and by side that saw it.
+    /// Streams by channel and by the side that saw them.
     streams: FxHashMap<(u64, bool), Stream>,
     done: Vec<(u32, Vec<u8>)>,
-    /// Of those that hold pieces ahead of their turn.
+    /// Keys of the streams that hold pieces ahead of their turn.
     holding: Vec<(u64, bool)>,
     round: u64,
 }
 
-/// One direction of a connection, as one side saw it.
+/// One direction of a connection, as seen by one side.
 #[derive(Default)]
 struct Stream {
     table: Table,
     blocks: Blocks,
-    /// Sequence number of the next piece.
+    /// Sequence number of the next piece to decode.
     next: u32,
     ahead: BTreeMap<u32, Piece>,
     used_round: u64,
 }
 
-/// A piece of a header block, and where it came from.
+/// A piece of a header block, and the CPU it came from.
 struct Piece {
     cpu: u32,
     record: RecHeaderBlock,
@@ -67,7 +67,7 @@ struct Piece {
 }
 
 impl Methods {
-    /// Takes a record if it is of the kinds that are not kept.
+    /// Takes a record if it is of a kind that is not kept; returns whether it did.
     pub fn take(&mut self, cpu: u32, record: &[u8]) -> bool {
         let Some((hdr, _)) = records::read::<RecHdr>(record) else { return false };
         match hdr.kind {
@@ -78,15 +78,15 @@ impl Methods {
         true
     }
 
-    /// The rings have been drained once more, and all records before `complete_ns` taken out of each:
-    /// the records that came of it.
+    /// To be called when the rings have been drained again and all records before `complete_ns` have been taken out of
+    /// each. Returns the resulting records.
     pub fn drained(&mut self, complete_ns: u64) -> Vec<(u32, Vec<u8>)> {
         self.round += 1;
         for key in std::mem::take(&mut self.holding) {
             let Some(stream) = self.streams.get_mut(&key) else { continue };
             while let Some((&first, piece)) = stream.ahead.first_key_value() {
-                // Who sent it, or read it, had the connection from who did so with the one before: that
-                // one's record was whole by then.
+                // The thread that sent or read this piece had the connection after the thread that did so with the
+                // previous piece. The previous piece's record was complete by then.
                 if piece.record.hdr.ts_ns >= complete_ns {
                     self.holding.push(key);
                     break;
@@ -97,7 +97,7 @@ impl Methods {
         std::mem::take(&mut self.done)
     }
 
-    /// No more will come: what is left.
+    /// Decodes what is left: no more pieces will arrive.
     pub fn finish(&mut self) -> Vec<(u32, Vec<u8>)> {
         for key in std::mem::take(&mut self.holding) {
             let Some(stream) = self.streams.get_mut(&key) else { continue };
@@ -108,7 +108,7 @@ impl Methods {
         std::mem::take(&mut self.done)
     }
 
-    /// Time of the oldest record of that CPU that is still to come.
+    /// Time of the oldest record of this CPU that is still held back.
     pub fn held_ns(&self, cpu: u32) -> u64 {
         let held = self.holding.iter().filter_map(|key| self.streams.get(key));
         let pieces = held.flat_map(|stream| stream.ahead.values());
@@ -124,12 +124,12 @@ impl Methods {
             self.forget_one();
         }
         let round = self.round;
-        // Of one that was forgotten, or began before the capture, the first pieces never come: then
-        // nothing is known of its table.
+        // If the stream was forgotten or began before the capture, its first pieces never arrive. Then nothing is known
+        // about its table.
         let stream = self.streams.entry(key).or_default();
         stream.used_round = round;
         if record.sequence < stream.next {
-            // The kernel side has forgotten it and begun again.
+            // The kernel side has forgotten the stream and begun again.
             *stream = Stream { used_round: round, ..Stream::default() };
         }
         let sequence = record.sequence;
@@ -193,7 +193,7 @@ impl Stream {
         }
     }
 
-    /// What lies before piece `first` will not come.
+    /// Continues with piece `first`: the pieces before it will not arrive.
     fn skip_to(&mut self, first: u32, done: &mut Vec<(u32, Vec<u8>)>) {
         self.lose();
         self.next = first;
@@ -221,7 +221,7 @@ fn told(last: &RecHeaderBlock, offset: u64, id: u32, headers: &Headers) -> Vec<u
     encode(method, headers.path.as_deref().unwrap_or_default())
 }
 
-/// The record with its path, which ends at the query.
+/// Encodes the record with its path, which is cut at the query.
 fn encode(mut method: RecMethod, path: &[u8]) -> Vec<u8> {
     let path = path.split(|&b| b == b'?').next().unwrap_or_default();
     let path = &path[..path.len().min(PATH_BYTES)];

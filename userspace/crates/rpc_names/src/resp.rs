@@ -1,6 +1,7 @@
 //! Names of Redis commands.
 
-/// A word, or two where the first contains other commands, in upper case: `GET`, `CONFIG GET`.
+/// Returns a command's name in upper case: one word, or two if the first word is a container of
+/// commands: `GET`, `CONFIG GET`.
 pub(super) fn name(line: &[u8]) -> Option<Vec<u8>> {
     let is_word = |word: &[u8]| !word.is_empty() && word.iter().all(|&c| of_name(c));
     let mut words = line.split(|&c| c == b' ');

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use rpcprobe_record::{METHOD_RESULT, PROTOCOL_HTTP1};
 
-/// What a peer sends: blocks, as records of pieces.
+/// A peer that sends blocks, as records of pieces.
 struct Sender {
     encoder: Encoder<'static>,
     sequence: u32,
@@ -20,7 +20,7 @@ impl Sender {
         Sender { encoder: Encoder::new(), sequence: 0, offset: 24 }
     }
 
-    /// The block of stream `id`, in frames of at most `frame_bytes`.
+    /// Encodes a block on stream `id`, in frames of at most `frame_bytes`.
     fn block(&mut self, id: u32, headers: &[(&str, &str)], frame_bytes: usize) -> Vec<Vec<u8>> {
         let headers = headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         let block = self.encoder.encode(headers);
@@ -61,7 +61,7 @@ impl Sender {
     }
 }
 
-/// Stream and path of what was told.
+/// Stream and path of each returned record.
 fn told(records: Vec<(u32, Vec<u8>)>) -> Vec<(u32, String)> {
     let one = |(_, record): (u32, Vec<u8>)| {
         let (method, path) = records::read::<RecMethod>(&record).expect("a method");
@@ -170,7 +170,7 @@ fn commands() {
     }
 }
 
-/// What becomes of a line.
+/// Returns the name that is found in a line.
 fn named(protocol: u8, line: &[u8]) -> String {
     let hdr = RecHdr { ts_ns: 1, tid: 1, kind: REC_LINE, flags: 0, aux: 0 };
     let line_bytes = line.len() as u32;
@@ -186,8 +186,8 @@ fn named(protocol: u8, line: &[u8]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Pieces sit in the rings of two CPUs, and one ring is always drained before the other; or not at
-    /// all, where a record in front of them is not yet whole. Their times are their numbers.
+    /// Pieces are in the rings of two CPUs. One ring is always drained before the other, or not at all if a record in
+    /// front is not yet complete. The pieces' times are their numbers.
     #[test]
     fn pieces_of_several_cpus_are_decoded_in_order(
         numbers in prop::collection::vec((0_u32..9, 0_u32..4), 1..60),
@@ -201,11 +201,11 @@ proptest! {
         let (mut found, mut taken) = (Vec::new(), vec![false; records.len()]);
         let (mut at, mut round, mut complete) = (0, 0, [0, 0]);
         while taken.contains(&false) {
-            // The first ring up to `first`, the second a little later.
+            // Drains the first ring up to `first`, and the second a little further.
             let (first, more, stuck) = drains[round % drains.len()];
             let ends = [at + first + 1, at + first + 1 + more];
             for (which, end) in ends.into_iter().enumerate() {
-                // Most of the time neither is stuck, and none for ever.
+                // Most of the time neither ring is stuck, and none is stuck forever.
                 if stuck == which as u32 && round % drains.len() != 0 {
                     continue;
                 }
@@ -225,7 +225,7 @@ proptest! {
         prop_assert_eq!(methods.held_ns(0).min(methods.held_ns(1)), u64::MAX);
     }
 
-    /// Whatever is missing, before the capture or in it, a path is right or not known.
+    /// Whatever is missing, before or during the capture, a path is right or not known.
     #[test]
     fn no_path_is_wrong_when_pieces_are_missing(
         numbers in prop::collection::vec((0_u32..9, 0_u32..50), 1..80),
@@ -281,7 +281,7 @@ proptest! {
         methods.finish();
     }
 
-    /// As the kernel side would send them, but for their content.
+    /// Records as the kernel side would send them, but with arbitrary content.
     #[test]
     fn any_block_is_harmless(blocks in prop::collection::vec(
         prop::collection::vec(any::<u8>(), 0..600), 1..40,

@@ -1,8 +1,8 @@
-//! Integers that sum to a given integer.
+//! Rounding to integers that sum to a given integer.
 
-/// Rounds `parts` to integers that sum to `total`, by largest remainder: each is its part rounded down
-/// or up, and those with the largest remainders are rounded up. Where the parts do not sum to within
-/// their number of `total`, the rest goes to the largest part, so that the sum holds in any case.
+/// Rounds `parts` to integers that sum to `total`, by largest remainder: each part is rounded down or up, and the parts
+/// with the largest remainders are rounded up. If the sum of the parts differs from `total` by more than their number,
+/// the rest goes to the largest part, so that the sum always holds.
 pub fn apportion(total: i64, parts: &[f64]) -> Vec<i64> {
     let mut rounded: Vec<i64> = parts.iter().map(|part| part.floor() as i64).collect();
     let mut by_remainder: Vec<usize> = (0..parts.len()).collect();
@@ -23,14 +23,14 @@ pub fn apportion(total: i64, parts: &[f64]) -> Vec<i64> {
     rounded
 }
 
-/// `parts` rounded to integers, and their sum rounded: the integers sum to it.
+/// Rounds `parts` to integers, and their sum as well. The integers sum to the rounded sum.
 pub fn rounded(parts: &[f64]) -> (i64, Vec<i64>) {
     let total = parts.iter().sum::<f64>().round() as i64;
     (total, apportion(total, parts))
 }
 
-/// Whole numbers in proportion to `sums`, which add up to `total`: the largest remainders are rounded
-/// up, of equal ones the first. All 0 where `sums` are.
+/// Returns whole numbers in proportion to `sums` that add up to `total`. The largest remainders are rounded up; of
+/// equal remainders, the first. All numbers are 0 if all `sums` are.
 pub fn in_proportion(sums: &[u128], total: u64) -> Vec<u64> {
     let whole: u128 = sums.iter().sum();
     if whole == 0 {

@@ -1,19 +1,19 @@
-//! Intervals from one series of requests: block bootstrap.
+//! Confidence intervals from one series of requests, by block bootstrap.
 //!
-//! Neighbouring requests are alike, so whole blocks of them are drawn, each as long as the series'
-//! memory. Such an interval speaks of the capture it comes from and of no other run.
+//! Neighbouring requests are alike, so whole blocks of requests are drawn. A block is as long as the series' memory.
+//! Such an interval describes only the capture that it comes from, and no other run.
 
-/// Fewer blocks than this make no interval.
+/// Minimum number of blocks for an interval.
 pub const FEWEST_BLOCKS: usize = 10;
-/// Work for one interval, in values drawn.
+/// Maximum work for one interval, in values drawn.
 const DRAWN: usize = 200_000_000;
-/// Ranks are put in so many classes: quantiles of resamples are that fine.
+/// Number of classes into which ranks are sorted. It limits the resolution of resampled quantiles.
 const CLASSES: usize = 4_096;
 
-/// The block length of Politis and White ("Automatic block-length selection for the dependent
-/// bootstrap", 2004, corrected 2009), for blocks laid in a circle. `series`: in order of time; ranks
-/// instead of latencies keep a few huge values from hiding the memory of all others. At least 1, at most
-/// a third of the series.
+/// The block length of Politis and White ("Automatic block-length selection for the dependent bootstrap", 2004,
+/// corrected 2009), for blocks laid in a circle. `series` is in time order. It should hold ranks instead of latencies,
+/// so that a few huge values do not hide the memory of all others. The result is at least 1 and at most a third of the
+/// series.
 pub fn block_length(series: &[f64]) -> usize {
     let n = series.len();
     if n < 4 {
@@ -32,7 +32,7 @@ pub fn block_length(series: &[f64]) -> usize {
     let quiet_lags = (size.log10().sqrt().ceil() as usize).max(5);
     let most = (size.sqrt().ceil() as usize + quiet_lags).min(n - 1);
     let threshold = 2.0 * (size.log10() / size).sqrt();
-    // The last lag that matters: after it come so many in a row that do not.
+    // Finds the last lag that matters: it is followed by `quiet_lags` lags in a row that do not.
     let (mut covariances, mut quiet, mut last) = (vec![variance], 0, 0);
     for lag in 1..=most {
         let of_lag = covariance(lag);
@@ -62,15 +62,17 @@ pub fn block_length(series: &[f64]) -> usize {
     }
 }
 
-/// Where the blocks of a series begin, and its end: as many as fit, of lengths that differ by at most 1.
+/// Returns where the blocks of a series begin, and the end of the series. There are as many blocks as fit, with lengths
+/// that differ by at most 1.
 pub fn blocks(count: usize, length: usize) -> Vec<usize> {
     let blocks = (count / length.max(1)).max(1);
     (0..=blocks).map(|i| i * count / blocks).collect()
 }
 
-/// Means of resamples of a series that is known by the sums of its blocks.
+/// Returns the means of resamples of a series that is given by the sums of its blocks.
 ///
-/// `sums[quantity][block]`, `counts[block]`; series compared with each other need different seeds. Returns `[quantity][resample]`; `None` with too few blocks.
+/// `sums[quantity][block]`, `counts[block]`. Series that are compared with each other need different seeds. Returns
+/// `[quantity][resample]`; `None` if there are too few blocks.
 pub fn resampled_means(
     sums: &[Vec<f64>],
     counts: &[usize],
@@ -93,10 +95,10 @@ pub fn resampled_means(
     Some(means)
 }
 
-/// Quantiles of resamples of a series.
+/// Returns the quantiles of resamples of a series.
 ///
-/// `ranks`: of each value of the series, in order of time; `sorted`: the values. Returns
-/// `[quantile][resample]`; `None` with too few blocks.
+/// `ranks`: the rank of each value of the series, in time order. `sorted`: the values. Returns `[quantile][resample]`;
+/// `None` if there are too few blocks.
 pub fn resampled_quantiles(
     ranks: &[u32],
     sorted: &[u64],
@@ -139,7 +141,7 @@ pub fn resampled_quantiles(
     Some(found)
 }
 
-/// The middle 95 % of `b - a`, drawn independently of each other.
+/// Returns the middle 95 % of `b - a`; `a` and `b` must be drawn independently of each other.
 pub fn interval_of_difference(a: &[f64], b: &[f64]) -> Option<(f64, f64)> {
     let mut differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
     differences.sort_by(f64::total_cmp);

@@ -1,32 +1,33 @@
-//! How much of a change of a mean is a changed mix of groups, and how much a change within them.
+//! Splits the change of a mean into a changed mix of groups and changes within the groups.
 //!
-//! Kitagawa (1955), Oaxaca (1973), in the symmetric form: each share is weighted with the mean of both
-//! sides' means and the other way round, so that neither side is the reference and nothing is left over.
+//! Kitagawa (1955), Oaxaca (1973), in the symmetric form: changes of shares are weighted by the average of both sides'
+//! means, and changes of means by the average of both sides' shares. So neither side is the reference, and nothing is
+//! left over.
 
-/// One group (a method, say) on one side.
+/// One group (such as a method) on one side.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Group {
     /// Share of the requests, 0 to 1.
     pub share: f64,
-    /// Mean of its requests; of no meaning when `share` is 0.
+    /// Mean of the group's requests; meaningless if `share` is 0.
     pub mean: f64,
 }
 
 /// What a group contributes to `B's mean - A's mean`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Contribution {
-    /// Because its share is another.
+    /// Because the group's share changed.
     pub mix: f64,
-    /// Because its own mean is another.
+    /// Because the group's own mean changed.
     pub within: f64,
 }
 
-/// Splits the change from `a` to `b`. The contributions of all groups sum to the change exactly, when the
-/// shares of either side sum to 1. A group that only one side has counts as mix altogether. With
-/// `overall`, the mean of both sides' means, taken off each group's, a group's mix is what it does to the
-/// mean beyond replacing average requests.
+/// Splits the change from `a` to `b`. The contributions of all groups sum to the change exactly, if the shares of each
+/// side sum to 1. A group that only one side has counts entirely as mix. `overall`, the average of both sides' overall
+/// means, is subtracted from each group's mean. A group's mix is then its effect on the mean beyond replacing average
+/// requests.
 pub fn contribution(a: Group, b: Group, overall: f64) -> Contribution {
-    // A mean that is not known: the other side's.
+    // If a mean is not known, uses the other side's.
     let a_mean = if a.share > 0.0 { a.mean } else { b.mean };
     let b_mean = if b.share > 0.0 { b.mean } else { a.mean };
     Contribution {

@@ -1,37 +1,36 @@
-//! Quantiles as weighted means of sorted values, so that they decompose like means do.
+//! Quantiles as weighted means of sorted values, so that they can be decomposed like means.
 //!
-//! Harrell and Davis (Biometrika 69, 1982): `Q(p) = sum of w_i x_(i)`, where `w_i` is the mass of
-//! Beta((n+1)p, (n+1)(1-p)) in `[(i-1)/n, i/n]`. The weights depend on ranks only. When each value is
-//! itself a sum of parts, the same weights applied to the parts give numbers that sum to the quantile.
+//! Harrell and Davis (Biometrika 69, 1982): `Q(p) = sum of w_i x_(i)`, where `w_i` is the mass of Beta((n+1)p,
+//! (n+1)(1-p)) in `[(i-1)/n, i/n]`. The weights depend only on ranks. If each value is a sum of parts, the same weights
+//! applied to the parts give numbers that sum to the quantile.
 //!
-//! Close to an end of the sample the trimmed variant is used (Akinshin, "Trimmed Harrell-Davis quantile
-//! estimator based on the highest density interval of the given width", 2022): one outlier then cannot
-//! move the estimate.
+//! Near an end of the sample the trimmed variant is used (Akinshin, "Trimmed Harrell-Davis quantile estimator based on
+//! the highest density interval of the given width", 2022), so that one outlier cannot move the estimate.
 
 use statrs::function::beta::beta_reg;
 use statrs::function::gamma::ln_gamma;
 
-/// With fewer values than this on the nearer side of a quantile the weights are trimmed.
+/// If there are fewer values than this on the nearer side of a quantile, the weights are trimmed.
 const TRIMMED_BELOW: f64 = 30.0;
-/// Up to so many values the weights are differences of the Beta distribution's cumulative function;
-/// above, its density at the middle of each cell. The midpoint rule's relative error in a cell is about
-/// 1/(24 n p (1-p)): below 0.1 % for p = 0.99 here, and the weights are normalised.
+/// Up to this many values, the weights are differences of the Beta distribution's cumulative function; beyond it, the
+/// density at the middle of each cell. The midpoint rule's relative error in a cell is about 1/(24 n p (1-p)): below
+/// 0.1 % for p = 0.99 here, and the weights are normalised.
 const CUMULATIVE_UP_TO: usize = 4_096;
-/// Weights below this part of the largest one are left out.
+/// Weights below this fraction of the largest weight are left out.
 const NEGLIGIBLE: f64 = 1e-12;
 
-/// Weights of consecutive ranks; they sum to 1.
+/// Weights of consecutive ranks. They sum to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankWeights {
-    /// Rank of the first weight, from 0.
+    /// Rank of the first weight, counted from 0.
     first: usize,
     weights: Vec<f64>,
 }
 
-/// The weights of the quantile `p` of `count` values.
+/// Returns the weights for the quantile `p` of `count` values.
 ///
 /// # Panics
-/// When `count` is 0 or `p` is not between 0 and 1, both excluded.
+/// If `count` is 0, or `p` is not strictly between 0 and 1.
 pub fn harrell_davis(count: usize, p: f64) -> RankWeights {
     assert!(count > 0 && p > 0.0 && p < 1.0, "no quantile {p} of {count} values");
     if count == 1 {
@@ -95,12 +94,12 @@ impl RankWeights {
         RankWeights { first, weights }
     }
 
-    /// The weight of the value of that rank, from 0.
+    /// The weight of the value with this rank, counted from 0.
     pub fn at(&self, rank: usize) -> f64 {
         rank.checked_sub(self.first).and_then(|i| self.weights.get(i)).copied().unwrap_or(0.0)
     }
 
-    /// The quantile. `sorted`: all values, ascending.
+    /// Returns the quantile. `sorted`: all values, ascending.
     pub fn of(&self, sorted: &[u64]) -> f64 {
         let values = &sorted[self.first..self.first + self.weights.len()];
         values.iter().zip(&self.weights).map(|(value, weight)| *value as f64 * weight).sum()
@@ -129,7 +128,7 @@ impl Beta {
             + (b - 1.0) * (1.0 - x).ln()
     }
 
-    /// The interval of that width that holds most of the distribution.
+    /// Returns the interval of this width with the most mass of the distribution.
     fn densest(self, width: f64) -> (f64, f64) {
         let Beta { a, b } = self;
         if width >= 1.0 {
@@ -141,8 +140,8 @@ impl Beta {
         if b <= 1.0 {
             return (1.0 - width, 1.0);
         }
-        // One maximum, between the two ends of the interval; at its best place both ends are equally
-        // dense.
+        // The density has one maximum, which lies within the interval. At the best position, the density is equal at
+        // both ends.
         let mode = (a - 1.0) / (a + b - 2.0);
         let (mut low, mut high) = ((mode - width).max(0.0), mode.min(1.0 - width));
         for _ in 0..100 {
@@ -164,8 +163,8 @@ mod tests {
         (a - b).abs() <= within * b.abs().max(1.0)
     }
 
-    /// The masses of Beta(2.5, 2.5) in quarters, by its closed form: F(x) = (2/pi)(asin(sqrt x) -
-    /// sqrt(x(1-x)) (1-2x)(1 + 8x(1-x)/3)).
+    /// The masses of Beta(2.5, 2.5) in quarters, in closed form: F(x) = (2/pi)(asin(sqrt x) - sqrt(x(1-x)) (1-2x)(1 +
+    /// 8x(1-x)/3)).
     #[test]
     fn weights_are_masses_of_the_beta_distribution() {
         let cumulative = |x: f64| {
@@ -210,7 +209,7 @@ mod tests {
         for count in [3, 10, 99, 1_000, 4_096, 4_097, 200_000] {
             assert!(close(of(count, 0.5), (count + 1) as f64 * 500.0, 1e-6), "{count}");
             for p in [0.9, 0.99] {
-                // Within the spacing of the values and the estimator's own bias.
+                // The error is within the spacing of the values and the estimator's own bias.
                 let exact = p * count as f64 * 1_000.0;
                 assert!((of(count, p) - exact).abs() <= 1_000.0 + 0.02 * exact, "{count} {p}");
             }

@@ -1,50 +1,50 @@
 //! Paired test of many quantities at once: sign flips with the largest studentized mean.
 //!
-//! Each pair of runs gives one difference a quantity. Where the order within each pair was drawn at
-//! random and nothing differs, each pair's differences, all quantities together, were as likely to have
-//! the opposite sign. The largest |t| over all quantities, over all flips of signs, is then the
-//! distribution against which each observed |t| is judged (Westfall and Young, 1993): the probability of
-//! any false alarm among all quantities is at most the level, whatever their dependence.
+//! Each pair of runs gives one difference per quantity. If the order within each pair was drawn at random and nothing
+//! differs, then each pair's differences, for all quantities together, were as likely to have the opposite sign. Each
+//! observed |t| is judged against the distribution of the largest |t| over all quantities, over all flips of signs
+//! (Westfall and Young, 1993). The probability of any false alarm among all quantities is then at most the level,
+//! whatever their dependence.
 
-/// Up to so many pairs all flips are tried; beyond, so many (2 to this power) drawn at random.
+/// Up to this many pairs, all flips are tried. With more pairs, 2 to this power flips are drawn at random.
 const EXACT_UP_TO: usize = 14;
-/// Differences count as at most so many times their quantity's median difference, both without sign. One run
-/// that something else disturbed then does not hide a change that all others show: in the simulation of the
-/// tests below that finds nearly all of them instead of about half. Flips change signs only, so the limit is the same
-/// under all of them, and the test stays exact.
+/// A difference counts as at most this many times the median difference of its quantity, both in absolute value. Then a
+/// single disturbed run does not hide a change that all other runs show: in the simulation of the tests below, nearly
+/// all such changes are found instead of about half. Flips change only signs, so the limit is the same under all flips,
+/// and the test stays exact.
 const CLIPPED_AT: f64 = 1.5;
-/// For the flips drawn at random: results are reproducible.
+/// Seed of the flips drawn at random, so that results are reproducible.
 const SEED: u64 = 0x5eed;
 
-/// What came of one quantity.
+/// The result for one quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tested {
     /// Mean of the differences.
     pub mean: f64,
     /// Standard error of the mean of the clipped differences; `None` with one pair.
     pub standard_error: Option<f64>,
-    /// Probability, when nothing differs, that any quantity looks as extreme as this one.
+    /// Probability that any quantity looks as extreme as this one if nothing differs.
     pub p: f64,
     /// 95 % interval of the difference, for this quantity by itself; `None` with fewer than 6 pairs.
     pub interval_95: Option<(f64, f64)>,
 }
 
-/// The whole family of quantities.
+/// The results for the whole family of quantities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
     pub tested: Vec<Tested>,
-    /// Above this |t| a quantity has p <= `level`; `None` when so few pairs cannot reach it.
+    /// A quantity with |t| above this has p <= `level`; `None` if so few pairs cannot reach it.
     pub critical_t: Option<f64>,
-    /// Flips tried, the one of no flip with them.
+    /// Number of flips tried, including the identity.
     pub flips: u64,
 }
 
-/// The 95 % interval of the mean of differences, one a pair; `None` with fewer than 6 pairs.
+/// The 95 % interval of the mean of differences, one difference per pair; `None` with fewer than 6 pairs.
 pub fn interval_95(differences: &[f64]) -> Option<(f64, f64)> {
     interval(differences, 0.95)
 }
 
-/// Smallest p that so many pairs can give.
+/// The smallest p that this many pairs can give.
 pub fn smallest_p(pairs: usize) -> f64 {
     match pairs {
         0 => 1.0,
@@ -54,9 +54,9 @@ pub fn smallest_p(pairs: usize) -> f64 {
 
 /// Tests whether the mean of each quantity's differences is 0.
 ///
-/// `differences[q][pair]`: all of one length. `floor` is added to each standard error (in the unit of the
-/// differences), so that a quantity that hardly varies does not become significant by a difference that
-/// matters to nobody, nor raise the bar for all others. `level`: of [`Family::critical_t`].
+/// `differences[q][pair]`: all of the same length. `floor` is added to each standard error (in the unit of the
+/// differences). It prevents a quantity that hardly varies from becoming significant through an irrelevant difference,
+/// or from raising the threshold for all other quantities. `level`: the level of [`Family::critical_t`].
 pub fn sign_flips(differences: &[Vec<f64>], floor: f64, level: f64) -> Family {
     with_limit(differences, floor, level, CLIPPED_AT)
 }
@@ -83,7 +83,7 @@ fn with_limit(whole: &[Vec<f64>], floor: f64, level: f64, limit: f64) -> Family 
         .map(|((d, square), whole)| {
             let sum: f64 = d.iter().sum();
             let t = student(sum, *square, pairs, floor);
-            // What only rounding tells apart counts as equal.
+            // Values that differ only by rounding count as equal.
             let below = largest.partition_point(|other| *other < t * (1.0 - 1e-9));
             Tested {
                 mean: whole.iter().sum::<f64>() / pairs.max(1) as f64,
@@ -107,7 +107,7 @@ fn clipped(differences: &[f64], limit: f64) -> Vec<f64> {
         count if count % 2 == 1 => sizes[middle],
         _ => (sizes[middle - 1] + sizes[middle]) / 2.0,
     };
-    // Where most are 0, those that are not are all there is.
+    // If most differences are 0, the others are the only information and are not limited.
     let most = if median > 0.0 { limit * median } else { f64::INFINITY };
     differences.iter().map(|x| x.clamp(-most, most)).collect()
 }
@@ -120,7 +120,7 @@ fn signed(value: f64, flipped: bool) -> f64 {
     }
 }
 
-/// Bits of the pairs that are flipped. With all flips there is each one's opposite too.
+/// Returns flips as bit masks of the pairs to flip. The opposite of each flip is also included.
 fn flips(pairs: usize) -> Vec<u64> {
     if pairs <= EXACT_UP_TO {
         return (0..1_u64 << pairs).collect();
@@ -135,21 +135,21 @@ fn standard_error(sum: f64, square: f64, pairs: usize) -> Option<f64> {
     (pairs > 1).then(|| ((square - sum * sum / k).max(0.0) / (k * (k - 1.0))).sqrt())
 }
 
-/// |mean| / (standard error + floor).
+/// Returns |mean| / (standard error + floor).
 fn student(sum: f64, square: f64, pairs: usize, floor: f64) -> f64 {
     let mean = (sum / pairs.max(1) as f64).abs();
     let error = standard_error(sum, square, pairs).unwrap_or(mean) + floor;
     match mean > 0.0 && error > 0.0 {
         true => mean / error,
-        // Without variance and without floor every difference is beyond chance.
+        // Without variance and floor, any difference is beyond chance.
         false if mean > 0.0 => f64::MAX,
         false => 0.0,
     }
 }
 
-/// The interval that holds the true difference with at least that confidence, by inverting the sign-flip
-/// test of the mean: its ends are means of subsets of the differences (Hartigan, "Using subsample values
-/// as typical values", JASA 64, 1969).
+/// Returns the interval that holds the true difference with at least this confidence, by inverting the sign-flip test
+/// of the mean. Its ends are means of subsets of the differences (Hartigan, "Using subsample values as typical values",
+/// JASA 64, 1969).
 fn interval(differences: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let subsets: Vec<u64> = match differences.len() {
         0 => return None,
@@ -165,7 +165,7 @@ fn interval(differences: &[f64], confidence: f64) -> Option<(f64, f64)> {
         })
         .collect();
     means.sort_by(f64::total_cmp);
-    // Between the j-th smallest and the j-th largest of m typical values: 1 - 2j/(m+1).
+    // Between the j-th smallest and the j-th largest of m typical values, the confidence is 1 - 2j/(m+1).
     let j = ((1.0 - confidence) / 2.0 * (means.len() + 1) as f64).floor() as usize;
     (j >= 1).then(|| (means[j - 1], means[means.len() - j]))
 }
@@ -208,12 +208,12 @@ mod tests {
         let noise = vec![3.0, -1.0, 2.0, -2.5, 1.0, 0.5, -0.5, 1.5];
         let family = sign_flips(&[tiny.clone(), noise.clone()], 1.0, 0.01);
         assert!(family.tested[0].p > 0.5, "{family:?}");
-        // Without a floor it hides nothing but itself, and is extreme.
+        // Without a floor, the tiny difference is extreme.
         let family = sign_flips(&[tiny, noise], 0.0, 0.01);
         assert_eq!(family.tested[0].p, 2.0 / 256.0);
     }
 
-    /// The level holds: many quantities, no difference.
+    /// False alarms are no more frequent than the level, with many quantities and no difference.
     #[test]
     fn false_alarms_are_as_rare_as_the_level() {
         let mut random = fastrand::Rng::with_seed(7);
@@ -226,12 +226,12 @@ mod tests {
             let family = sign_flips(&differences, 0.0, 0.05);
             alarms += u32::from(family.tested.iter().any(|tested| tested.p <= 0.05));
         }
-        // 12/256 = 4.7 % expected of 2,000: 94, standard deviation 9.5.
+        // Expected: 12/256 = 4.7 % of 2,000 = 94, standard deviation 9.5.
         assert!((55..135).contains(&alarms), "{alarms} of {trials}");
     }
 
-    /// A change of 5 that all runs have, of which one in eight is disturbed by up to 30, among a hundred
-    /// quantities without a change and with noise of all sizes.
+    /// A change of 5 in all runs, one in eight of which is disturbed by up to 30, among a hundred quantities without a
+    /// change and with noise of various sizes.
     #[test]
     fn a_disturbed_run_does_not_hide_a_change() {
         let mut random = fastrand::Rng::with_seed(3);

@@ -1,15 +1,15 @@
-//! Which rows of a page are there, and definition levels that tell it.
+//! Which rows of a page are present, and the definition levels that encode it.
 
 use crate::pages::put_varint;
 
-/// Runs of rows that are there or not.
+/// Runs of rows that are all present or all absent.
 #[derive(Default)]
 pub struct Presence {
-    /// But for the last.
+    /// All runs except the last.
     runs: Vec<(bool, usize)>,
     last: (bool, usize),
     pub rows: usize,
-    /// Those that are not there.
+    /// Number of absent rows.
     pub absent: usize,
 }
 
@@ -30,11 +30,11 @@ impl Presence {
     }
 }
 
-/// Groups of eight levels that are packed in one run at most.
+/// Maximum number of groups of eight levels that are packed in one run.
 const MOST_GROUPS: usize = 63;
 
-/// Adds definition levels, 1 where a row is there, in runs of eight and more that are the same and packed groups of eight:
-/// those that the library makes.
+/// Appends definition levels, 1 for each present row, as runs of eight or more equal levels and packed groups of eight.
+/// The output is the same as the Parquet library's.
 pub fn put_levels(out: &mut Vec<u8>, runs: impl Iterator<Item = (bool, usize)>) {
     let mut packed: Vec<bool> = Vec::new();
     let mut run = (false, 0);
@@ -84,7 +84,7 @@ fn put_run(out: &mut Vec<u8>, (level, times): (bool, usize)) {
     out.push(level.into());
 }
 
-/// Adds whole groups, and takes them out.
+/// Appends whole groups of levels and clears `levels`.
 fn put_packed(out: &mut Vec<u8>, levels: &mut Vec<bool>) {
     if levels.is_empty() {
         return;

@@ -1,8 +1,7 @@
-//! `requests.parquet` and `segments.parquet`: streaming writers, and readers that trust nothing.
+//! `requests.parquet` and `segments.parquet`: streaming writers, and readers that trust no input.
 //!
-//! The files are plain Parquet: INT64 for every number (one type, so that pandas, polars, DuckDB
-//! and Spark agree on it), UTF-8 strings, snappy. Readers check names and types first and name the
-//! file and the row in every error.
+//! The files are plain Parquet: INT64 for every number (one type, so that pandas, polars, DuckDB and Spark agree on
+//! it), UTF-8 strings, snappy. Readers check names and types first, and name the file and the row in every error.
 
 mod levels;
 mod number_column;
@@ -50,17 +49,17 @@ pub const REQUESTS_FILE: &str = "requests.parquet";
 /// Name of the file of segments in a capture directory.
 pub const SEGMENTS_FILE: &str = "segments.parquet";
 
-/// Rows collected before they are encoded.
+/// Number of rows collected before they are encoded.
 const BATCH_ROWS: usize = 4096;
-/// Memory the rows of a row group may take before it is closed. Small: of long captures only the footer
-/// is to grow, kept in memory until the end, by some hundred bytes a column and group. A reader of one
-/// request has to look through a group.
+/// Maximum memory of a row group's rows; beyond it, the row group is closed. The limit is small for two reasons. In
+/// long captures only the footer grows: it is kept in memory until the end and takes some hundred bytes per column and
+/// group. And a reader of one request has to search a whole group.
 const REQUESTS_HELD_BYTES: usize = 2 << 20;
-/// Likewise for segments, of which there are many more: reached within about a million events.
+/// The limit for segments, which are far more numerous: reached within about a million events.
 const SEGMENTS_HELD_BYTES: usize = 8 << 20;
 
-/// Sums of a request's segments by category, indexed as [`Category::ALL`]; nanoseconds.
-/// `None` where a category does not apply.
+/// Sums of a request's segments by category, indexed as [`Category::ALL`], in nanoseconds. `None` if a category does
+/// not apply.
 pub type CategorySums = [Option<u64>; Category::ALL.len()];
 
 /// One row of `requests.parquet`.
@@ -70,9 +69,9 @@ pub struct RequestRow {
     pub category_ns: CategorySums,
 }
 
-/// Writes both files as requests come; holds at most one row group of each in memory.
+/// Writes both files as requests come in; holds at most one row group of each in memory.
 ///
-/// Nothing can be read back before [`Writer::finish`]: without it the files lack their footers.
+/// Nothing can be read back before [`Writer::finish`], because the files lack their footers until then.
 pub struct Writer {
     requests: requests::RequestWriter,
     segments: segments::SegmentWriter,
@@ -93,11 +92,10 @@ impl Writer {
         })
     }
 
-    /// Adds a request and its segments, in time order. The segments of one request stay together.
+    /// Adds a request and its segments, which must be in time order. The segments of one request stay together.
     ///
     /// # Errors
-    /// When a number does not fit in INT64, or a file cannot be written. After an error the files
-    /// are of no use.
+    /// When a number does not fit in INT64, or a file cannot be written. After an error the files are unusable.
     pub fn push(&mut self, request: &Request, segments: &Segments) -> Result<()> {
         self.requests
             .push(request, &segments.list)
@@ -117,7 +115,7 @@ impl Writer {
     }
 }
 
-/// Rows of a Parquet file, one by one; ends after the first error.
+/// The rows of a Parquet file, one by one. The iterator ends after the first error.
 pub struct Rows<T> {
     path: PathBuf,
     batches: ParquetRecordBatchReader,
@@ -161,7 +159,7 @@ impl<T> Iterator for Rows<T> {
     }
 }
 
-/// A file's columns as they are, in batches of rows.
+/// The columns of a file as they are, in batches of rows.
 pub struct Batches {
     pub schema: SchemaRef,
     pub rows: Rows<RecordBatch>,
@@ -174,17 +172,17 @@ fn batches(path: &Path, builder: ParquetRecordBatchReaderBuilder<File>) -> Resul
 
 type FileWriter = ArrowWriter<Box<dyn Write + Send>>;
 
-/// Encodings that cost little to write. Numbers hardly repeat: a dictionary of them is a waste.
-/// Texts do; but the least and greatest of them, asked of every page, help nobody.
+/// Makes a writer with encodings that are cheap to write. Numbers rarely repeat, so a dictionary for them would be a
+/// waste. Texts do repeat, but nobody needs the minimum and maximum text of every page.
 fn file_writer(sink: Box<dyn Write + Send>, schema: Arc<Schema>) -> Result<FileWriter> {
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("rpcprobe ", env!("CARGO_PKG_VERSION")).to_string())
         .set_compression(Compression::SNAPPY)
         .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_offset_index_disabled(true) // would be kept in memory until the end
+        .set_offset_index_disabled(true) // it would be kept in memory until the end
         .set_max_row_group_row_count(None); // see write_batch()
     for field in schema.fields() {
-        // Not parsed as a path: dots in category names are no nesting.
+        // Not parsed as a path: dots in category names do not mean nesting.
         let column = ColumnPath::new(vec![field.name().clone()]);
         properties = match field.data_type() {
             DataType::Int64 => properties
@@ -196,7 +194,7 @@ fn file_writer(sink: Box<dyn Write + Send>, schema: Arc<Schema>) -> Result<FileW
     ArrowWriter::try_new(sink, schema, Some(properties.build())).map_err(told)
 }
 
-/// Adds rows; closes the row group when it takes more memory than it may.
+/// Adds rows; closes the row group if it takes more memory than `held_bytes`.
 fn write_batch(writer: &mut FileWriter, batch: &RecordBatch, held_bytes: usize) -> Result<()> {
     writer.write(batch).map_err(told)?;
     if writer.memory_size() > held_bytes {
@@ -205,8 +203,8 @@ fn write_batch(writer: &mut FileWriter, batch: &RecordBatch, held_bytes: usize) 
     Ok(())
 }
 
-/// The system's own error where the Parquet library only passes one on: its wrapper repeats what
-/// the error in it says.
+/// Returns the system's own error if the Parquet library only passes one on, because the library's wrapper repeats the
+/// text of the inner error.
 fn told(error: ParquetError) -> anyhow::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
@@ -222,7 +220,7 @@ fn open(path: &Path, wanted: &Schema) -> Result<ParquetRecordBatchReaderBuilder<
     open_with(path, wanted, wanted)
 }
 
-/// Likewise; of `wanted` only what is `required` must be there.
+/// As [`open`], but only the `required` columns of `wanted` must be present.
 fn open_with(
     path: &Path,
     required: &Schema,
@@ -230,12 +228,12 @@ fn open_with(
 ) -> Result<ParquetRecordBatchReaderBuilder<File>> {
     let open = || -> Result<_> {
         let file = File::open(path)?;
-        // Types from the Parquet schema alone: files rewritten by other tools stay readable.
+        // Takes types from the Parquet schema alone, so that files rewritten by other tools stay readable.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
             .context("not a whole Parquet file")?;
         check_schema(builder.schema(), required)?;
-        // By position: a lookup by path would take the dots in category names for nesting.
+        // Selected by position: a lookup by path would take the dots in category names for nesting.
         let found = builder.schema();
         let roots = wanted.fields().iter().filter_map(|field| found.index_of(field.name()).ok());
         let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
@@ -244,8 +242,8 @@ fn open_with(
     guarded(open).with_context(|| path.display().to_string())
 }
 
-/// The Parquet library panics on some damaged files; that must not end a program that merely read
-/// one, nor put a backtrace on its screen. What the closure borrows is not used again after an error.
+/// Turns panics of the Parquet library on damaged files into errors. They must not end a program that merely read a
+/// file, nor print a backtrace. After an error, nothing that the closure borrows is used again.
 fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     let hook = take_hook();
     set_hook(Box::new(|_| {}));
@@ -308,7 +306,7 @@ fn to_i64(name: &str, value: u64) -> Result<i64> {
     i64::try_from(value).map_err(|_| anyhow!("{name} {value} is too large for INT64"))
 }
 
-/// A column of numbers of a batch.
+/// A number column of a batch.
 struct Ints {
     name: &'static str,
     array: Int64Array,
@@ -320,7 +318,7 @@ impl Ints {
         Ok(Ints { name, array: array.with_context(|| not(name, &DataType::Int64))?.clone() })
     }
 
-    /// The value as `T`, `None` when null.
+    /// The value as `T`; `None` if it is null.
     fn get<T: TryFrom<i64>>(&self, row: usize) -> Result<Option<T>> {
         if self.array.is_null(row) {
             return Ok(None);
@@ -337,7 +335,7 @@ impl Ints {
     }
 }
 
-/// A column of strings of a batch.
+/// A string column of a batch.
 struct Texts {
     name: &'static str,
     array: StringArray,
@@ -361,7 +359,7 @@ impl Texts {
         self.get(row).ok_or_else(|| anyhow!("`{}` is null", self.name))
     }
 
-    /// The value of the enumeration that has this name.
+    /// The enumeration value with this name.
     fn named<T>(&self, row: usize, from_name: fn(&str) -> Option<T>) -> Result<T> {
         let text = self.need(row)?;
         from_name(text).ok_or_else(|| anyhow!("`{}` is {text:?}, which is not known", self.name))

@@ -1,9 +1,9 @@
-//! A column of numbers, of which some may be null.
+//! Encodes a column of numbers, some of which may be null.
 //!
-//! The Parquet library makes the same pages, byte for byte, but takes each number through a builder, an array and a list
-//! of levels before it packs it. Here a number is its difference to the one before at once, and a row only adds
-//! to a run of rows that are there or null.
-//! See <https://parquet.apache.org/docs/file-format/data-pages/encodings/>, `DELTA_BINARY_PACKED`.
+//! The Parquet library produces the same pages, byte for byte, but passes each number through a builder, an array and a
+//! list of levels before it packs it. Here each number is turned into its difference to the previous number at once,
+//! and a row only extends a run of rows that are present or null. See
+//! <https://parquet.apache.org/docs/file-format/data-pages/encodings/>, `DELTA_BINARY_PACKED`.
 
 use anyhow::{ensure, Context, Result};
 use parquet::basic::{Encoding, PageType};
@@ -15,14 +15,14 @@ use parquet::schema::types::ColumnDescPtr;
 use crate::levels::{put_levels, Presence};
 use crate::pages::{put_varint, Pages};
 
-/// Rows of a data page: where the library ends one.
+/// Number of rows after which a data page ends, as in the library.
 const PAGE_ROWS: usize = 20_480;
-/// Differences packed together, in parts that have a number of bits each.
+/// Number of differences packed together. They are packed in parts, each with its own number of bits.
 const BLOCK: usize = 256;
 const PARTS: usize = 4;
 const PART: usize = BLOCK / PARTS;
 
-/// A column of numbers of the row group under way.
+/// A number column of the current row group.
 pub struct NumberColumn {
     nullable: bool,
     page: NumberPage,
@@ -31,16 +31,16 @@ pub struct NumberColumn {
     rows: u64,
 }
 
-/// The data page under way.
+/// The current data page.
 struct NumberPage {
-    /// Numbers not packed yet, but for the first of them: with that the others begin.
+    /// Numbers that are not packed yet. The first one is only the base of the differences.
     numbers: Box<[i64; BLOCK + 1]>,
     held: usize,
-    /// The first of the page, once any were packed.
+    /// The first number of the page; set once numbers have been packed.
     first: Option<i64>,
     packed: Vec<u8>,
     present: Presence,
-    /// The least and the greatest in the row group.
+    /// Minimum and maximum in the row group.
     range: Option<(i64, i64)>,
 }
 
@@ -60,10 +60,10 @@ impl NumberColumn {
         self.end_full_page()
     }
 
-    /// Adds a row, perhaps a null one.
+    /// Adds a row that may be null.
     ///
     /// # Errors
-    /// As [`NumberColumn::push`], and when a column that may not be null is to be so.
+    /// As [`NumberColumn::push`], and when a null is added to a column that must not have any.
     pub fn push_option(&mut self, number: Option<i64>) -> Result<()> {
         match number {
             Some(number) => self.push(number),
@@ -71,7 +71,7 @@ impl NumberColumn {
         }
     }
 
-    /// Adds rows that are null.
+    /// Adds null rows.
     ///
     /// # Errors
     /// As [`NumberColumn::push_option`].
@@ -108,7 +108,7 @@ impl NumberColumn {
         }
     }
 
-    /// What it takes, in bytes.
+    /// Memory size in bytes.
     pub fn memory_size(&self) -> usize {
         self.pages.memory_size() + self.page.packed.len() + size_of::<[i64; BLOCK]>()
     }
@@ -124,7 +124,7 @@ impl NumberColumn {
         self.pages.push(&page, rows)
     }
 
-    /// The column's chunk of the row group, and what its footer tells of it; begins the next.
+    /// Returns the column's chunk of the row group and its metadata for the footer. The column then begins a new chunk.
     ///
     /// # Errors
     /// When a page is too large for the format.
@@ -174,7 +174,7 @@ impl NumberPage {
         }
     }
 
-    /// Packs the differences of a block: each as what it is above the least of them.
+    /// Packs the differences of a block, each as its excess over the smallest difference.
     fn pack(&mut self) {
         let Some(count) = self.held.checked_sub(1) else { return };
         let first = self.numbers[0];
@@ -208,7 +208,7 @@ impl NumberPage {
         }
     }
 
-    /// The page; begins the next.
+    /// Returns the finished page and begins a new one.
     fn take(&mut self, nullable: bool) -> Result<Vec<u8>> {
         self.pack();
         let mut page = Vec::with_capacity(self.packed.len() + 64);
@@ -229,17 +229,17 @@ impl NumberPage {
     }
 }
 
-/// A number with its sign in the lowest bit.
+/// Encodes a number with its sign in the lowest bit.
 fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
 
-/// Adds the values of a part, of so many bits each, filled up with zeros.
+/// Appends the values of a part with `bits` bits each, padded with zeros.
 fn put_bits(out: &mut Vec<u8>, values: &[i64], bits: u32) {
     if bits == 0 {
         return;
     }
-    // A part takes as many words as its values have bits; the last may be begun and not be needed.
+    // A part takes as many words as its values have bits. The last word may be written to without being needed.
     let mut words = [0u64; PART + 1];
     let mut at = 0;
     for value in values {
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use crate::{file_writer, BATCH_ROWS};
 
-    /// A file of one column, as the library makes it and as it is made here.
+    /// Writes a file with one column, once with the library and once with this module.
     fn both(numbers: &[Option<i64>], nullable: bool) -> [Vec<u8>; 2] {
         let directory = tempfile::tempdir().unwrap();
         let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, nullable)]));
@@ -310,7 +310,7 @@ mod tests {
             let all: Vec<_> = (0..rows).map(|at| Some(number(at))).collect();
             let [library, ours] = both(&all, false);
             assert!(library == ours, "{rows} rows");
-            // Nulls: none, all, runs of each length, and in no order.
+            // Nulls: none, all, in runs of any length, and irregularly.
             let runs = |at: usize| at.isqrt().is_multiple_of(2);
             let scattered = |at: usize| at * at % 11 < 4;
             let present: [&dyn Fn(usize) -> bool; 5] =

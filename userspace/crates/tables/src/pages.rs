@@ -1,5 +1,5 @@
-//! Pages of a column that are made by hand, and what binds them to a column chunk.
-//! See <https://parquet.apache.org/docs/file-format/data-pages/>.
+//! Builds pages of a column directly, and assembles them into a column chunk. See
+//! <https://parquet.apache.org/docs/file-format/data-pages/>.
 
 use anyhow::{Context, Result};
 use parquet::basic::{Compression, Encoding};
@@ -11,13 +11,13 @@ use parquet::schema::types::ColumnDescPtr;
 
 use super::told;
 
-/// The data pages of a column chunk that are ready.
+/// The finished data pages of a column chunk.
 pub struct Pages {
     encoding: Encoding,
     ready: Vec<DataPage>,
     bytes: usize,
     encoder: snap::raw::Encoder,
-    /// Room for a page as long as it can get when it is compressed.
+    /// Buffer for a compressed page, as large as such a page can get.
     room: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ struct DataPage {
     rows: usize,
 }
 
-/// The dictionary page of a chunk: texts one after the other, and how many there are.
+/// The dictionary page of a chunk: the texts one after the other, and their number.
 pub struct Dictionary<'a> {
     pub texts: &'a [u8],
     pub entries: u32,
@@ -42,7 +42,7 @@ impl Pages {
     /// Adds a page.
     ///
     /// # Errors
-    /// When it cannot be compressed.
+    /// When the page cannot be compressed.
     pub fn push(&mut self, page: &[u8], rows: usize) -> Result<()> {
         let most = snap::raw::max_compress_len(page.len());
         self.room.resize(most.max(self.room.len()), 0);
@@ -58,12 +58,13 @@ impl Pages {
         self.ready.len()
     }
 
-    /// What they take, in bytes.
+    /// Memory size in bytes.
     pub fn memory_size(&self) -> usize {
         self.bytes
     }
 
-    /// The column's chunk of the row group, and what its footer tells of it, to which `tell` may add; begins the next.
+    /// Returns the column's chunk of the row group and its metadata for the footer, to which `tell` may add. Then a new
+    /// chunk begins.
     ///
     /// # Errors
     /// When a page is too large for the format.
@@ -125,7 +126,7 @@ impl Pages {
     }
 }
 
-/// Adds a number, seven bits a byte.
+/// Appends a number with seven bits per byte.
 pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

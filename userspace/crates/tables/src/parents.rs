@@ -1,5 +1,5 @@
-//! Parents of requests, put in when their rows are known: a parent's row comes after those of the
-//! requests that it waited for.
+//! Fills in the parents of requests when their rows are known: a parent's row comes after the rows of the requests that
+//! it waited for.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,18 +17,19 @@ use rpcprobe_model::Certainty;
 
 use super::{file_writer, told, write_batch, BATCH_ROWS, REQUESTS_FILE, REQUESTS_HELD_BYTES};
 
-/// The row of a request that others name as their parent.
+/// The row of a request that other requests name as their parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParentRow {
-    /// Its number in the table.
+    /// The request's number in the table.
     pub number: u64,
     pub start_ns: u64,
     pub end_ns: u64,
 }
 
-/// Copies a finished file of requests, with other ids of parents: `row_of` gives the row of the request for which each
-/// stands, if there is one. `guessed`: the rows of other parents, by the numbers of their children's rows. Whatever does not
-/// begin within its parent has none; what ends after it is detached.
+/// Copies a finished file of requests and replaces the ids of parents: `row_of` returns the row of the request that an
+/// id stands for, if there is one. `guessed` holds the parents of further requests, by the numbers of the children's
+/// rows. A request that does not begin within its parent gets no parent. A request that ends after its parent is
+/// detached.
 ///
 /// # Errors
 /// When `from` cannot be read or `to` cannot be written.
@@ -98,9 +99,9 @@ mod tests {
     use super::*;
     use rpcprobe_model::{Kind, Request, Segments};
 
-    /// 10,000 requests of 5 ns that begin every 10 ns, a quarter each with a parent that has the window of all,
-    /// that has ended in the middle of the 2,000th, and that is in no row; and two of those without one whose parent is
-    /// guessed, and has ended before the second.
+    /// 10,000 requests of 5 ns that begin every 10 ns. One quarter each has no parent, a parent whose window covers all
+    /// requests, a parent that ended in the middle of the 2,002nd request, and a parent that is in no row. Two requests
+    /// without a parent get a guessed parent, which ended before the second of them begins.
     #[test]
     fn only_parents_change() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `requests.parquet`: one row a request.
+//! `requests.parquet`: one row per request.
 
 mod outline;
 mod reader;
@@ -26,7 +26,7 @@ use rpcprobe_model::{
     category_ns, Category, Certainty, End, HeldBy, Moved, Reason, Request, Samples, Told,
 };
 
-/// Every request of a file, in its order.
+/// Returns every request of a file, in the file's order.
 ///
 /// # Errors
 /// When the file cannot be read, is not a whole Parquet file, or lacks a column.
@@ -34,7 +34,7 @@ pub fn stream_requests(path: &Path) -> Result<Rows<RequestRow>> {
     rows(path, open_with(path, &required(), &schema())?, decode)
 }
 
-/// The file's columns, in its order of rows.
+/// Returns the file's columns, in the order of its rows.
 ///
 /// # Errors
 /// As [`stream_requests`].
@@ -42,15 +42,15 @@ pub fn request_batches(path: &Path) -> Result<Batches> {
     batches(path, open_with(path, &required(), &schema())?)
 }
 
-/// All requests of a file at once.
+/// Returns all requests of a file at once.
 ///
 /// # Errors
-/// As [`stream_requests`], and when a row holds what no request can have.
+/// As [`stream_requests`], and when a row holds values that no request can have.
 pub fn read_requests(path: &Path) -> Result<Vec<RequestRow>> {
     stream_requests(path)?.collect()
 }
 
-/// Of the client and of the server, all five or none.
+/// Columns of the client and of the server. For each, either all five have values or none.
 const MOVED: [&str; 10] = [
     "client_moved_bytes",
     "client_moved_cpu_ns",
@@ -64,7 +64,7 @@ const MOVED: [&str; 10] = [
     "server_moved_copy_samples",
 ];
 
-/// How long an answer was held back, and why: in a file both or none.
+/// How long an answer was held back, and why. A file has both columns or neither.
 const HELD_BACK: [&str; 2] = ["held_back_ns", "held_back_by"];
 
 pub(super) const ID: &str = "request_id";
@@ -111,7 +111,7 @@ pub(super) fn schema() -> Schema {
     Schema::new(fields)
 }
 
-/// Without what captures of earlier versions lack.
+/// The schema without columns that captures of earlier versions lack.
 fn required() -> Schema {
     let all = schema();
     let fields = all.fields().iter().filter(|field| {
@@ -125,7 +125,7 @@ fn required() -> Schema {
     Schema::new(fields.cloned().collect::<Vec<_>>())
 }
 
-/// Where a column of the file is among those of its type.
+/// Index of a file's column among the columns of its type.
 #[derive(Clone, Copy)]
 enum Column {
     Number(usize),
@@ -136,21 +136,21 @@ enum Column {
 pub(super) struct RequestWriter {
     file: SerializedFileWriter<Box<dyn Write + Send>>,
     schema: Arc<Schema>,
-    /// Of each column of the file.
+    /// The columns of the file, in order.
     columns: Vec<Column>,
     numbers: Vec<NumberColumn>,
-    /// Rows not yet encoded, and what encodes them, of each column of the file.
+    /// Rows that are not encoded yet, and the encoder of each column of the file.
     texts: Vec<StringBuilder>,
     flags: Vec<BooleanBuilder>,
     encoders: Vec<ArrowColumnWriter>,
     factory: ArrowRowGroupWriterFactory,
     rows: usize,
-    /// Those of the row group under way that are encoded.
+    /// Number of encoded rows in the current row group.
     encoded_rows: usize,
     groups: usize,
 }
 
-/// Fills a row, column by column of each type.
+/// Fills a row, column by column, separately for each type.
 struct Row<'w> {
     numbers: std::slice::IterMut<'w, NumberColumn>,
     texts: std::slice::IterMut<'w, StringBuilder>,
@@ -278,7 +278,7 @@ impl RequestWriter {
         Ok(())
     }
 
-    /// Encodes texts and flags; ends the row group when it takes more memory than it may.
+    /// Encodes texts and flags; ends the row group if it takes more memory than it may.
     fn encode(&mut self) -> Result<()> {
         if self.encoders.is_empty() {
             self.encoders = self.factory.create_column_writers(self.groups).map_err(told)?;

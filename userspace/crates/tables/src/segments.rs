@@ -1,4 +1,4 @@
-//! `segments.parquet`: one row a segment, the segments of a request together and in order.
+//! `segments.parquet`: one row per segment, the segments of a request together and in order.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -27,15 +27,15 @@ use rpcprobe_model::{
     By, Category, Evidence, Rule, Segment, Segments, Side, StackUse, Taken, Told,
 };
 
-/// Different phases a file may name: far more than there are, and a bound on what is kept for ever.
+/// Maximum number of different phases that a file may name: far more than exist, and a limit on what is kept forever.
 const MAX_PHASES: usize = 256;
-/// Length of the name of a phase at most, in bytes.
+/// Maximum length of a phase name in bytes.
 const MAX_PHASE_BYTES: usize = 64;
 
 /// A row of the file: `request_id`, `seq`, and the segment.
 type SegmentRow = (u64, u64, Segment);
 
-/// Every segment of a file with its `request_id`, in the file's order.
+/// Returns every segment of a file with its `request_id`, in the file's order.
 ///
 /// # Errors
 /// When the file cannot be read, is not a whole Parquet file, or lacks a column.
@@ -44,7 +44,7 @@ pub fn stream_segments(path: &Path) -> Result<impl Iterator<Item = Result<(u64, 
     Ok(rows.map(|row| row.map(|(request_id, _, segment)| (request_id, segment))))
 }
 
-/// The file's columns, in its order of rows.
+/// Returns the file's columns, in the order of its rows.
 ///
 /// # Errors
 /// As [`stream_segments`].
@@ -52,10 +52,10 @@ pub fn segment_batches(path: &Path) -> Result<Batches> {
     batches(path, open_with(path, &required(), &schema())?)
 }
 
-/// The segments of one request, by `seq`; none when the file has no such request.
+/// Returns the segments of one request, by `seq`; empty if the file has no such request.
 ///
-/// Row groups whose statistics exclude the request are not read; of the others only the column
-/// `request_id` is, where it does not match.
+/// Row groups whose statistics exclude the request are not read. In the other groups, rows of other requests are read
+/// only in the column `request_id`.
 ///
 /// # Errors
 /// As [`stream_segments`], and when the request's `seq` are not 0, 1, 2, ....
@@ -97,12 +97,12 @@ fn may_hold(group: &RowGroupMetaData, request_id: i64) -> bool {
     }
 }
 
-/// Columns that captures of before there were stacks do not have.
+/// Columns that are missing in captures that are older than stacks.
 const STACK_COLUMNS: [&str; 3] = ["stack_id", "stack_samples", "samples"];
-/// Nor of before rules had names.
+/// Columns that are missing in captures that are older than the names of rules.
 const RULE_COLUMNS: [&str; 2] = ["rule", "shared"];
 
-/// The columns without which a file is not one of segments.
+/// The columns that every file of segments must have.
 fn required() -> Schema {
     let all = schema();
     let named = |field: &&Arc<Field>| {
@@ -139,7 +139,7 @@ fn schema() -> Schema {
     ])
 }
 
-/// Names of the columns of numbers, of which some may be null, and of texts; in the order of [`Row`].
+/// Names of the number columns, some of which may be null, and of the text columns; in the order of [`Row`].
 const NUMBERS: [&str; 11] = [
     "request_id",
     "seq",
@@ -156,7 +156,7 @@ const NUMBERS: [&str; 11] = [
 const TEXTS: [&str; 9] =
     ["category", "side", "comm", "detail", "cause", "by", "evidence", "phase", "rule"];
 
-/// Where a column of the file is among those of its type.
+/// Index of a file's column among the columns of its type.
 #[derive(Clone, Copy)]
 enum Column {
     Number(usize),
@@ -165,11 +165,11 @@ enum Column {
 
 pub(super) struct SegmentWriter {
     file: SerializedFileWriter<Box<dyn Write + Send>>,
-    /// Of each column of the file.
+    /// The columns of the file, in order.
     columns: Vec<Column>,
     numbers: [NumberColumn; NUMBERS.len()],
     texts: [TextColumn; TEXTS.len()],
-    /// Those of the row group under way.
+    /// Number of rows in the current row group.
     rows: usize,
 }
 
@@ -214,7 +214,7 @@ impl SegmentWriter {
     fn push_numbers(&mut self, request_id: i64, seq: usize, segments: &[Told]) -> Result<()> {
         let [request, seqs, starts, durations, pids, tids, cpus, shared, stacks, same, all] =
             &mut self.numbers;
-        // What is too large for the format is told by the last: times grow, and are sums of durations.
+        // Checks only the largest time: if it fits the format, all do.
         let last_ns = segments.iter().map(|s| s.start_ns.max(s.duration_ns)).max().unwrap_or(0);
         to_i64("a time", last_ns)?;
         request.extend(segments.iter().map(|_| request_id))?;
@@ -279,7 +279,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// What the rows of the row group under way take, in bytes.
+    /// Memory size of the current row group's rows in bytes.
     fn memory_size(&self) -> usize {
         let numbers: usize = self.numbers.iter().map(NumberColumn::memory_size).sum();
         numbers + self.texts.iter().map(TextColumn::memory_size).sum::<usize>()
@@ -320,9 +320,9 @@ struct Reader {
     by: Texts,
     evidence: Texts,
     phase: Texts,
-    /// `rule` and `shared`, where the file has them.
+    /// `rule` and `shared`, if the file has them.
     rule: Option<(Texts, Ints)>,
-    /// `stack_id`, `stack_samples`, `samples`, where the file has them.
+    /// `stack_id`, `stack_samples`, `samples`, if the file has them.
     stack: Option<[Ints; 3]>,
 }
 
@@ -408,7 +408,7 @@ fn decode(batch: &RecordBatch, first_row: u64) -> Result<Vec<SegmentRow>> {
     decode_rows(batch, first_row, |row| reader.row(row))
 }
 
-/// The name as a string that lives for ever, as the model has it: each different one is kept once.
+/// Returns the name as a string that lives forever, as the model requires. Each different name is kept once.
 fn phase_name(text: &str) -> Result<&'static str> {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! `symbols.parquet`: the names of code, looked up when the capture ended. `stacks.parquet`: the
-//! stacks that segments show, one row a function, innermost first.
+//! `symbols.parquet`: the names of code, looked up at the end of the capture. `stacks.parquet`: the
+//! stacks that segments refer to, one row per function, innermost first.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
@@ -17,21 +17,21 @@ use rpcprobe_engine::event::Module;
 use rpcprobe_engine::stacks::{Frame, Stacks};
 use rpcprobe_engine::symbols::{Line, Place, Symbols};
 
-/// A function, or an address without name, of a stack.
+/// A function in a stack, or an address without a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownFrame {
     pub kernel: bool,
-    /// The function; of an address without name `[module+0xoffset]` or `[unknown]`; or `[deeper]`
-    /// where frames were left out.
+    /// The function's name. For an address without a name: `[module+0xoffset]` or `[unknown]`. For
+    /// frames that were left out: `[deeper]`.
     pub function: String,
     pub file: Option<String>,
     pub line: Option<u32>,
-    /// Its code is part of the next function's.
+    /// The function is inlined into the next function.
     pub inlined: bool,
-    /// Path of the file with the code; `None` for the kernel and the unknown.
+    /// Path of the file that contains the code; `None` for the kernel and for unknown code.
     pub module: Option<String>,
-    /// Where in that file, or the address of the unknown. `None` for the kernel: where it lies is a
-    /// secret between it and root.
+    /// Offset in that file, or the address of unknown code. `None` for the kernel, whose location
+    /// only root may know.
     pub address: Option<String>,
 }
 
@@ -69,7 +69,7 @@ fn symbols_schema() -> Schema {
 /// Writes `symbols.parquet`.
 ///
 /// # Errors
-/// It cannot be written.
+/// When it cannot be written.
 pub fn write_symbols(sink: impl Write + Send + 'static, symbols: &Symbols) -> Result<()> {
     let (mut module, mut identity) = (StringBuilder::new(), StringBuilder::new());
     let (mut address, mut lines) = (StringBuilder::new(), Lines::default());
@@ -87,7 +87,7 @@ pub fn write_symbols(sink: impl Write + Send + 'static, symbols: &Symbols) -> Re
 /// Reads `symbols.parquet`.
 ///
 /// # Errors
-/// It cannot be read, or is damaged.
+/// When it cannot be read, or is damaged.
 pub fn read_symbols(path: &Path) -> Result<Symbols> {
     let mut symbols = Symbols::default();
     for row in rows(path, open(path, &symbols_schema())?, decode_symbols)? {
@@ -136,10 +136,10 @@ fn stacks_schema() -> Schema {
     ])
 }
 
-/// Writes `stacks.parquet`: the stacks that segments show.
+/// Writes `stacks.parquet`: the stacks that segments refer to.
 ///
 /// # Errors
-/// It cannot be written.
+/// When it cannot be written.
 pub fn write_stacks(sink: impl Write + Send + 'static, stacks: &Stacks) -> Result<()> {
     let (mut id, mut depth) = (Int64Builder::new(), Int64Builder::new());
     let (mut kernel, mut module) = (BooleanBuilder::new(), StringBuilder::new());
@@ -165,7 +165,7 @@ pub fn write_stacks(sink: impl Write + Send + 'static, stacks: &Stacks) -> Resul
     write(sink, stacks_schema(), head.into_iter().chain(lines.finish()).collect())
 }
 
-/// A frame as its functions; at least one row.
+/// Returns the functions of a frame; at least one.
 fn shown(stacks: &Stacks, frame: Frame) -> Vec<ShownFrame> {
     let place = stacks.place(frame);
     let nameless = |function: String| ShownFrame {
@@ -199,7 +199,7 @@ fn shown(stacks: &Stacks, frame: Frame) -> Vec<ShownFrame> {
             None => "[unknown]".into(),
             Some(module) => {
                 let name = module.path.rsplit('/').next().unwrap_or(&module.path);
-                // The kernel's own names for what is no file come with brackets.
+                // The kernel's own names for mappings without a file have brackets.
                 let name = name.trim_start_matches('[').trim_end_matches(']');
                 format!("[{name}+{:#x}]", place.address)
             }
@@ -207,10 +207,10 @@ fn shown(stacks: &Stacks, frame: Frame) -> Vec<ShownFrame> {
     }
 }
 
-/// The stacks of these numbers, from `stacks.parquet`.
+/// Returns the stacks with these numbers from `stacks.parquet`.
 ///
 /// # Errors
-/// It cannot be read, is damaged, or lacks one of them.
+/// When it cannot be read, is damaged, or lacks one of the stacks.
 pub fn read_stacks(path: &Path, ids: &HashSet<u64>) -> Result<BTreeMap<u64, Vec<ShownFrame>>> {
     let mut stacks: BTreeMap<u64, Vec<ShownFrame>> = BTreeMap::new();
     for row in rows(path, open(path, &stacks_schema())?, decode_stacks)? {
@@ -246,7 +246,7 @@ fn decode_stacks(batch: &RecordBatch, first_row: u64) -> Result<Vec<(u64, u64, S
 
 // ---- both -------------------------------------------------------------------------------------
 
-/// The columns both files end with.
+/// The columns at the end of both files.
 #[derive(Default)]
 struct Lines {
     function: StringBuilder,

@@ -135,7 +135,7 @@ fn no_requests_are_a_valid_file() {
     assert_eq!(stream_segments(&files.segments).unwrap().count(), 0);
 }
 
-/// Requests for more than one row group of each file, if their numbers do not compress.
+/// Enough requests for more than one row group of each file, if their numbers do not compress.
 const MANY: u64 = 300_000;
 
 fn varied(id: u64) -> (Request, Vec<Segment>) {
@@ -165,7 +165,7 @@ fn many_row_groups() {
     assert_eq!(stream_requests(&files.requests).unwrap().count(), rows.len());
 }
 
-/// In runs of all lengths, present and missing, alone in their row group and among thousands.
+/// Texts in runs of all lengths, present and missing, alone in their row group and among thousands.
 #[test]
 fn texts_come_back_in_their_order() {
     for different in [1u64, 2, 3, 200, 5000] {
@@ -202,7 +202,7 @@ fn numbers_too_large_are_errors() {
     );
 }
 
-/// A file with room for so many bytes.
+/// A file with limited space, in bytes.
 struct Disk {
     left_bytes: usize,
 }
@@ -233,7 +233,7 @@ fn a_full_disk_is_told_once() {
         });
         format!("{:#}", written.expect_err("there is no room"))
     };
-    // At a row group, and at the end.
+    // The space runs out at a row group, and at the end.
     let full = "No space left on device (os error 28)";
     let while_pushing = error(100, MANY);
     assert!(while_pushing.starts_with("segments.parquet: request "), "{while_pushing}");
@@ -253,7 +253,7 @@ fn files_of_the_wrong_kind() {
     assert!(error.starts_with("none: "), "{error}");
 }
 
-/// Cut short, or with a byte changed, a file gives an error or rows: no panic.
+/// A file that is cut short or has a changed byte gives an error or rows, but no panic.
 #[test]
 fn damaged_files() {
     let files = write(&[full(1), empty(2)]);

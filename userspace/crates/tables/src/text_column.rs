@@ -1,10 +1,10 @@
-//! A column of texts of which most come again and again: each different one is kept, hashed and copied once a
-//! row group, and a row is its number, as it is in the file.
+//! Encodes a column of texts, most of which repeat. Each different text is kept, hashed and copied once per row group,
+//! and a row is the text's number, as in the file.
 //!
-//! The Parquet library makes the same of a column of strings, but hashes and copies that of every row. Here its
-//! pages are made by hand: a dictionary page, then data pages of numbers and, for a column that may be null, of
-//! definition levels, both in the hybrid of runs and packed bits that the format has for them.
-//! See <https://parquet.apache.org/docs/file-format/data-pages/encodings/>.
+//! The Parquet library produces the same from a column of strings, but hashes and copies the text of every row. Here
+//! the pages are built directly: a dictionary page, then data pages of numbers and, for a nullable column, of
+//! definition levels. Both are in the format's hybrid of runs and packed bits. See
+//! <https://parquet.apache.org/docs/file-format/data-pages/encodings/>.
 
 use std::iter::repeat_n;
 
@@ -19,26 +19,27 @@ use rpcprobe_model::{TextId, Texts};
 use crate::levels::Presence;
 use crate::pages::{put_varint, Dictionary, Pages};
 
-/// Rows of a data page.
+/// Number of rows of a data page.
 const PAGE_ROWS: usize = 16_384;
-/// What a text takes besides its bytes: its length in the dictionary page, and its place among those known.
+/// Memory that a text takes besides its bytes: its length in the dictionary page, and its entry in the map of known
+/// texts.
 const ENTRY_BYTES: usize = 48;
 /// Not in the dictionary of this row group yet.
 const NONE: u32 = u32::MAX;
 
-/// A text column of the row group under way.
+/// A text column of the current row group.
 pub struct TextColumn {
     nullable: bool,
     numbers: FxHashMap<Box<str>, u32>,
-    /// By the index of a value of an enumeration.
+    /// Numbers by the index of an enumeration's value.
     of_values: Vec<u32>,
-    /// By where a text lies that is there for ever; and by the number among those of the request under way.
+    /// Numbers by the address and length of a static text; then numbers by the id of a text in the current request.
     of_statics: Vec<((usize, usize), u32)>,
     of_texts: Vec<u32>,
-    /// The dictionary page as it will be: lengths and bytes.
+    /// The dictionary page as it will be written: lengths and bytes.
     dictionary: Vec<u8>,
     entries: u32,
-    /// Of the page under way: the numbers of the texts there are, and of all rows whether there is one.
+    /// Rows of the current page: the numbers of the texts that are present, and which rows have a text.
     rows: Vec<u32>,
     present: Presence,
     pages: Pages,
@@ -60,11 +61,11 @@ impl TextColumn {
         }
     }
 
-    /// Adds rows, each a text of a request's or null.
+    /// Adds rows, each with a text of the request or null.
     ///
     /// # Errors
-    /// When a page cannot be compressed, there are more texts than can be numbered, or a column that may not be null is
-    /// to be so.
+    /// When a page cannot be compressed, when there are more texts than can be numbered, or when a null is added to a
+    /// column that must not have any.
     pub fn extend(
         &mut self,
         texts: &Texts,
@@ -85,7 +86,7 @@ impl TextColumn {
         Ok(())
     }
 
-    /// Adds a row that is null.
+    /// Adds a null row.
     ///
     /// # Errors
     /// As [`TextColumn::extend`].
@@ -95,7 +96,7 @@ impl TextColumn {
         self.end_full_page()
     }
 
-    /// Adds a row, perhaps a null one, with one of a few texts that lie where they are as long as the program runs.
+    /// Adds a row that may be null, with one of a few static texts.
     ///
     /// # Errors
     /// As [`TextColumn::extend`].
@@ -112,7 +113,8 @@ impl TextColumn {
         }
     }
 
-    /// Adds rows, each with the name of the value that has that index in an enumeration, always the same one, or null.
+    /// Adds rows, each null or with the name of an enumeration value. The index of a value must always have the same
+    /// name.
     ///
     /// # Errors
     /// As [`TextColumn::extend`].
@@ -138,7 +140,7 @@ impl TextColumn {
         Ok(())
     }
 
-    /// The number of a text in the dictionary.
+    /// Returns the number of a text in the dictionary, adding the text if it is new.
     fn number(&mut self, text: &str) -> Result<u32> {
         if let Some(number) = self.numbers.get(text) {
             return Ok(*number);
@@ -168,7 +170,7 @@ impl TextColumn {
         }
     }
 
-    /// What it takes, in bytes.
+    /// Memory size in bytes.
     pub fn memory_size(&self) -> usize {
         let texts = 2 * self.dictionary.len() + self.entries as usize * ENTRY_BYTES;
         self.pages.memory_size() + texts + self.rows.len() * 4 + self.present.rows
@@ -191,11 +193,11 @@ impl TextColumn {
         page.push(bits as u8); // at most 32
         put_runs(&mut page, &self.rows, bits);
         self.pages.push(&page, present.rows)?;
-        self.rows.clear(); // its room stays
+        self.rows.clear(); // keeps its memory
         Ok(())
     }
 
-    /// The column's chunk of the row group, and what its footer tells of it; begins the next.
+    /// Returns the column's chunk of the row group and its metadata for the footer. The column then begins a new chunk.
     ///
     /// # Errors
     /// When a page is too large for the format.
@@ -212,7 +214,7 @@ impl TextColumn {
     }
 }
 
-/// Adds numbers of so many bits each, as runs of eight and more that are the same and packed groups of eight.
+/// Appends numbers with `bits` bits each, as runs of eight or more equal numbers and packed groups of eight.
 fn put_runs<T: Copy + PartialEq + Into<u32>>(out: &mut Vec<u8>, numbers: &[T], bits: u32) {
     let (mut at, mut packed_from) = (0, 0);
     while at < numbers.len() {
@@ -232,7 +234,7 @@ fn put_runs<T: Copy + PartialEq + Into<u32>>(out: &mut Vec<u8>, numbers: &[T], b
     put_packed(out, &numbers[packed_from..], bits);
 }
 
-/// Adds numbers in packed groups of eight, the last of them filled up.
+/// Appends numbers in packed groups of eight; the last group is padded.
 fn put_packed<T: Copy + Into<u32>>(out: &mut Vec<u8>, numbers: &[T], bits: u32) {
     if numbers.is_empty() {
         return;

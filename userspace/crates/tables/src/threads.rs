@@ -1,4 +1,4 @@
-//! `threads.parquet`: the ledger, one row a traced thread.
+//! `threads.parquet`: the ledger, one row per traced thread.
 
 use std::io::Write;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn schema() -> Schema {
     Schema::new(fields)
 }
 
-/// Writes accounts as they come; what it holds of them is bounded.
+/// Writes accounts as they come in, with bounded memory.
 pub struct ThreadWriter {
     file: FileWriter,
     schema: Arc<Schema>,
@@ -34,7 +34,7 @@ impl ThreadWriter {
     /// Starts the file.
     ///
     /// # Errors
-    /// When its first bytes cannot be written.
+    /// When the file's first bytes cannot be written.
     pub fn new(sink: impl Write + Send + 'static) -> Result<ThreadWriter> {
         let schema = Arc::new(schema());
         Ok(ThreadWriter { file: file_writer(Box::new(sink), schema.clone())?, schema })
@@ -82,7 +82,7 @@ impl ThreadWriter {
     }
 }
 
-/// Reads the whole file, by the threads' numbers.
+/// Reads the whole file, ordered by thread number.
 ///
 /// # Errors
 /// When it cannot be read, is not a whole Parquet file, or lacks a column.

@@ -1,5 +1,5 @@
-//! asyncio, in CPython or its library: where the functions are by which its event loop takes steps (`bpf/asyncio.bpf.c`). They are
-//! methods, whose names and places are in tables that a stripped file has, too.
+//! asyncio, in CPython or its library: finds the functions by which its event loop runs steps (`bpf/asyncio.bpf.c`).
+//! They are methods, whose names and addresses are in tables that a stripped file has, too.
 
 use anyhow::{Context, Result};
 
@@ -13,14 +13,14 @@ pub const ASYNCIO: Runtime = Runtime {
     find,
 };
 
-/// Type objects (Include/cpython/object.h, 3.8 to 3.13, without --disable-gil): where a type has its methods.
+/// Offset of the methods in a type object (Include/cpython/object.h, 3.8 to 3.13, without --disable-gil).
 const TYPE_METHODS: u64 = 232;
 /// A method (Include/methodobject.h): the address of its name, then of its function.
 const METHOD_BYTES: u64 = 32;
 const METHOD_FUNCTION: u64 = 8;
 const MOST_METHODS: u64 = 64;
 
-/// CPython in a file.
+/// Finds CPython in a file.
 fn find(image: &Image<'_>) -> Result<Option<Found>> {
     let Some(context) = image.exported("PyContext_Type") else { return Ok(None) };
     image.check_processor()?;
@@ -29,7 +29,7 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
         .word(context.saturating_add(TYPE_METHODS))
         .context("its type of contexts has no methods")?;
     let run = function(&memory, methods, "run").context("its contexts have no method run")?;
-    // Of types the interpreter does not export, that one has these two first.
+    // deque is the type, not exported by the interpreter, whose first two methods are these.
     let is_method = |at: u64, name| memory.word(at).is_some_and(|text| memory.is_text(text, name));
     let first_two = |(at, text): &(u64, u64)| {
         *text != 0
@@ -40,7 +40,8 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
     let append = function(&memory, deque, "append").context("its deque has no method append")?;
     let copy = image.exported("PyContext_CopyCurrent").context("it does not copy contexts")?;
     let remove = function(&memory, deque, "remove").context("its deque has no method remove")?;
-    // What begins steps comes last: of one that began before, it is not known what for.
+    // The hook that begins steps comes last: if a step began before the other hooks are attached, its cause would not
+    // be known.
     let hooks = [
         ("on_asyncio_append", "deque.append", append),
         ("on_asyncio_copied", "PyContext_CopyCurrent", copy),
@@ -57,7 +58,7 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
     }))
 }
 
-/// The function of a method in that table.
+/// The function of a method in a table of methods.
 fn function(memory: &Memory<'_>, table: u64, name: &str) -> Option<u64> {
     let entries = (0..MOST_METHODS).map(|number| table.checked_add(number * METHOD_BYTES));
     let mut entries =

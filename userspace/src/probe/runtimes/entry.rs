@@ -1,14 +1,14 @@
-//! Where in a function of an x86-64 program a breakpoint costs least.
+//! Finds where in a function of an x86-64 program a breakpoint costs least.
 //!
-//! The kernel carries some instructions out itself where there is a breakpoint. Of others it lets the thread run a copy, and
-//! is entered a second time after it, which in a virtual machine means to leave that: there it takes ten times as
-//! long (docs/evidence.md). Go begins functions in different ways: one version with an instruction of the first kind, another
-//! not.
+//! The kernel emulates some instructions at a breakpoint. For others, the thread runs a copy of the instruction, and
+//! then enters the kernel a second time. In a virtual machine that second entry leaves the guest, and takes ten times
+//! as long (docs/evidence.md). Versions of Go begin functions differently: some with an instruction that is emulated,
+//! some not.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory};
 use iced_x86::{OpAccess, Register};
 
-/// Where functions have the arguments in which we are interested.
+/// Where functions have the arguments that are of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arguments {
     /// By Go's internal ABI.
@@ -26,8 +26,8 @@ impl Arguments {
     }
 }
 
-/// Of a function with this code: how many bytes from its begin the first such instruction is that is carried out whenever the
-/// function is, with its arguments still where they came; `None`: there is none.
+/// Finds the first instruction of a function that the kernel emulates, that is executed whenever the function is, and
+/// before which no register with an argument is overwritten. Returns its offset in `code`; `None`: there is none.
 pub fn cheapest(code: &[u8], arguments: Arguments) -> Option<u64> {
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut infos = InstructionInfoFactory::new();
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(cheapest(&go_1_19), Some(18));
     }
 
-    /// As where a function only goes on in another one.
+    /// As in a function that only jumps to another one.
     #[test]
     fn a_jump_is_carried_out_by_the_kernel() {
         // jmp

@@ -1,4 +1,4 @@
-//! A program's file, or a library's: where its functions are, and what it has in its memory when it is loaded.
+//! The file of a program or a library: where its functions are, and its memory when it is loaded.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,24 +9,24 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind};
 
 use super::entry::{self, Arguments};
 
-/// More than any program has: a file may say what it likes.
+/// Limits above what any program has: the file's contents are not trusted.
 const MOST_BYTES: u64 = 1 << 29;
 const MOST_RELOCATIONS: usize = 1 << 24;
 const MOST_SECTIONS: usize = 256;
 const MOST_SYMBOLS: usize = 1 << 19;
-/// So much of a function is looked at.
+/// Bytes of a function that are looked at.
 const CODE_BYTES: u64 = 64;
 
 /// Where to hook a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// In bytes from the file's begin.
+    /// In bytes from the beginning of the file.
     pub offset: u64,
     /// A breakpoint there costs as little as it can ([`entry::cheapest`]).
     pub is_cheap: bool,
 }
 
-/// What is read of a file.
+/// Cached reads of a file.
 pub type Cached = ReadCache<File>;
 
 /// A program's file.
@@ -35,10 +35,10 @@ pub struct Image<'d> {
 }
 
 impl<'d> Image<'d> {
-    /// That of a file; `None`: it is no program's.
+    /// Reads a file; `None`: it is not a program's.
     ///
     /// # Errors
-    /// It is not one to be looked at.
+    /// The file exceeds the limits.
     pub fn of(file: &'d Cached) -> Result<Option<Image<'d>>> {
         let Ok(file) = object::File::parse(file) else { return Ok(None) };
         let sizes = file.sections().filter_map(|of| Some(of.file_range()?.1));
@@ -49,10 +49,10 @@ impl<'d> Image<'d> {
         Ok(Some(Image { file }))
     }
 
-    /// Whether a breakpoint's registers are known.
+    /// Checks that the registers at a breakpoint are known.
     ///
     /// # Errors
-    /// They are not.
+    /// They are not known for the file's processor.
     pub fn check_processor(&self) -> Result<()> {
         let known = [object::Architecture::X86_64, object::Architecture::Aarch64];
         if !known.contains(&self.file.architecture()) {
@@ -61,7 +61,7 @@ impl<'d> Image<'d> {
         Ok(())
     }
 
-    /// Where the program begins.
+    /// The address at which the program begins.
     pub fn entry(&self) -> u64 {
         self.file.entry()
     }
@@ -71,13 +71,13 @@ impl<'d> Image<'d> {
         defined(self.file.symbols())
     }
 
-    /// The address of one that it has for others.
+    /// The address of a symbol that the file exports.
     pub fn exported(&self, name: &str) -> Option<u64> {
         let mut symbols = defined(self.file.dynamic_symbols());
         symbols.find(|(of, _)| *of == name).map(|(_, address)| address)
     }
 
-    /// Where in the file an address of its code is, and what is there.
+    /// The file offset of a code address, and the code there.
     fn code(&self, address: u64) -> Option<(u64, &'d [u8])> {
         let holds = |from: u64, size: u64| address >= from && address - from < size;
         let mut segments = self.file.segments();
@@ -89,10 +89,10 @@ impl<'d> Image<'d> {
         Some((at.checked_add(within)?, code.unwrap_or_default()))
     }
 
-    /// Where in the file to hook a function: where all arguments are still where they came.
+    /// The file offset at which to hook a function: there all arguments are still where they were passed.
     ///
     /// # Errors
-    /// There is no code.
+    /// There is no code at the address.
     pub fn place(&self, address: u64, arguments: Arguments) -> Result<Place> {
         let (at, code) = self.code(address).context("the runtime's code is not in its file")?;
         let is_x86 = self.file.architecture() == object::Architecture::X86_64;
@@ -101,10 +101,10 @@ impl<'d> Image<'d> {
         Ok(Place { offset: at + cheapest.unwrap_or(0), is_cheap: cheapest.is_some() })
     }
 
-    /// Where in the file a function begins: there a hook of its return finds where it returns to.
+    /// The file offset at which a function begins: there a hook of its return finds the return address.
     ///
     /// # Errors
-    /// There is no code.
+    /// There is no code at the address.
     pub fn begin(&self, address: u64) -> Result<Place> {
         let (offset, code) = self.code(address).context("the runtime's code is not in its file")?;
         let is_x86 = self.file.architecture() == object::Architecture::X86_64;
@@ -112,7 +112,7 @@ impl<'d> Image<'d> {
         Ok(Place { offset, is_cheap })
     }
 
-    /// What it has in its memory.
+    /// The program's memory when it is loaded.
     pub fn memory(&self) -> Memory<'d> {
         let is_data = |kind| matches!(kind, SectionKind::Data | SectionKind::ReadOnlyData);
         let rel_ro = |kind| matches!(kind, SectionKind::ReadOnlyDataWithRel);
@@ -135,16 +135,16 @@ fn defined<'d, S: ObjectSymbol<'d>>(
     })
 }
 
-/// What a program has in its memory when it begins.
+/// A program's memory when it begins.
 pub struct Memory<'d> {
-    /// Sections: where they are, and what is in them.
+    /// Sections: their addresses and contents.
     pub data: Vec<(u64, &'d [u8])>,
-    /// Words that are known when it is loaded only, by their addresses: what they are unless it is moved.
+    /// Words that are relocated when the program is loaded, by address: their values if it is not moved.
     pub moved: HashMap<u64, u64>,
 }
 
 impl<'d> Memory<'d> {
-    /// So many bytes at an address.
+    /// `length` bytes at an address.
     pub fn bytes(&self, address: u64, length: u64) -> Option<&'d [u8]> {
         self.data.iter().find_map(|(from, bytes)| {
             let at = usize::try_from(address.checked_sub(*from)?).ok()?;
@@ -159,7 +159,7 @@ impl<'d> Memory<'d> {
         Some(u64::from_le_bytes(bytes)).filter(|word| *word != 0).or_else(moved).or(Some(0))
     }
 
-    /// The addresses of all words that are aligned, and these.
+    /// All aligned words, with their addresses.
     pub fn words(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.data.iter().flat_map(move |(from, bytes)| {
             let words = bytes.chunks_exact(8).zip(0u64..);
@@ -171,7 +171,7 @@ impl<'d> Memory<'d> {
         })
     }
 
-    /// Whether that text, and a zero after it, is at an address.
+    /// Whether the text, followed by a zero, is at an address.
     pub fn is_text(&self, address: u64, text: &str) -> bool {
         let bytes = self.bytes(address, text.len() as u64 + 1);
         bytes.and_then(|bytes| bytes.strip_prefix(text.as_bytes())) == Some(&[0])

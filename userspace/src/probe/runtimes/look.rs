@@ -1,5 +1,5 @@
-//! Looking what is in a program's file: a hundred megabytes of it may take a second, so that while programs are captured a thread of its
-//! own does it. Who empties the rings neither waits for that nor does it before all others on its CPU.
+//! Looks for runtimes in programs' files. A hundred megabytes may take a second, so during a capture a separate thread
+//! does it. The thread that empties the rings does not wait for it, and does not do it at its own real-time priority.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -21,11 +21,11 @@ const MOST_BYTES: u64 = 1 << 29;
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) file: File,
-    /// What its process calls itself.
+    /// The name of its process.
     pub(super) comm: String,
 }
 
-/// A file: device, inode, and when that changed last, since its number may become another file's.
+/// A file: device, inode, and the time of its last change, because an inode number may be reused.
 pub(super) type FileId = (u64, u64, (i64, i64));
 
 impl Program {
@@ -35,18 +35,18 @@ impl Program {
     }
 }
 
-/// What a file was found to have in it.
+/// What was found in a file.
 pub(super) struct Looked {
     pub(super) id: FileId,
     pub(super) program: Program,
-    /// By the runtime's name, or "runtimes" where none could be looked for.
+    /// By the runtime's name, or "runtimes" if the file could not be searched.
     pub(super) found: Vec<(&'static str, Result<Found>)>,
 }
 
 impl Looked {
     /// Reads the file.
     pub(super) fn at(id: FileId, program: Program) -> Looked {
-        // Whoever may run a program here wrote it.
+        // The file's contents are not trusted: any user who may run programs may have written it.
         let found = match std::panic::catch_unwind(|| find(&program.file)) {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => vec![("runtimes", Err(error))],
@@ -69,10 +69,10 @@ fn find(file: &File) -> Result<Vec<(&'static str, Result<Found>)>> {
     Ok(found.collect())
 }
 
-/// A thread that looks at one file after the other, as they are asked for.
+/// A thread that looks at the requested files, one after the other.
 #[derive(Debug)]
 pub(super) struct Looker {
-    /// By what it is asked, and the thread; nothing only while this is dropped.
+    /// The channel for requests, and the thread; `None` only while this is dropped.
     asked: Option<Sender<(FileId, Program)>>,
     thread: Option<JoinHandle<()>>,
     ends: Arc<AtomicBool>,
@@ -80,10 +80,10 @@ pub(super) struct Looker {
 }
 
 impl Looker {
-    /// Starts the thread. It ends with the looker, which waits for the file that it is at.
+    /// Starts the thread. It ends when the looker is dropped, which waits for the present file.
     ///
     /// # Errors
-    /// There are no more threads.
+    /// No thread can be created.
     pub(super) fn start() -> std::io::Result<Looker> {
         let (asked, to_look) = channel();
         let (tell, looked) = channel();
@@ -102,19 +102,20 @@ impl Looker {
         Ok(Looker { asked: Some(asked), thread: Some(thread), ends, looked })
     }
 
-    /// Asks for a file; whether the thread is there to look at it.
+    /// Requests a file. Returns whether the thread is there to look at it.
     pub(super) fn ask(&self, id: FileId, program: Program) -> bool {
         self.asked.as_ref().is_some_and(|asked| asked.send((id, program)).is_ok())
     }
 
-    /// What has been looked at since.
+    /// Files that have been looked at since the last call.
     pub(super) fn looked(&self) -> impl Iterator<Item = Looked> + '_ {
         self.looked.try_iter()
     }
 }
 
 impl Drop for Looker {
-    /// Symbols are read by a process that is forked from this one, which has one thread then.
+    /// Waits for the thread: symbols are read later by a process that is forked from this one, which must have one
+    /// thread then.
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         self.asked = None;
@@ -124,7 +125,7 @@ impl Drop for Looker {
     }
 }
 
-/// This thread is not to be real-time, though its starter may be (`chrt`).
+/// Makes this thread not real-time, though its starter may be (`chrt`).
 fn lower() {
     let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: the call takes integers, and a parameter that lives through it; 0 is this thread.

@@ -1,5 +1,5 @@
-//! Tasks of runtimes (`--tasks`): hooks functions of the runtimes in the programs that are traced, by uprobes
-//! (`bpf/runtime_tasks.h`). A runtime is a file here, a source of the kernel side, and a line in [`RUNTIMES`].
+//! Tasks of runtimes (`--tasks`): hooks functions of the runtimes in the traced programs, by uprobes
+//! (`bpf/runtime_tasks.h`). Each runtime has a file here, a source of the kernel side, and a line in [`RUNTIMES`].
 
 mod asyncio;
 mod entry;
@@ -25,14 +25,14 @@ use image::{Image, Place};
 use look::{FileId, Looked, Looker, Program};
 pub use own::{our_own, write_our_own};
 
-/// What is known of a runtime.
+/// The description of a runtime.
 pub struct Runtime {
     name: &'static str,
-    /// What a program has to be, for people.
+    /// What a program has to be, for messages.
     needs: &'static str,
     /// Programs of the BPF object.
     programs: &'static [&'static str],
-    /// What to hook in a file; nothing: the runtime is not in it.
+    /// Finds what to hook in a file; `None`: the runtime is not in it.
     find: fn(&Image<'_>) -> Result<Option<Found>>,
 }
 
@@ -41,9 +41,9 @@ pub struct Runtime {
 struct Found {
     /// Programs of the BPF object, what they hook, and where, in the order in which they are to be attached.
     hooks: Vec<(&'static str, String, Place)>,
-    /// What the runtime's numbers of waits mean.
+    /// The meanings of the runtime's numbers for waits.
     waits: Vec<(u8, TaskWait)>,
-    /// Where its event loop is, from the program's entry on, if it has one in a place that is known.
+    /// The distance of its event loop from the program's entry, if it has one at a known place.
     event_loop: Option<u64>,
 }
 
@@ -53,12 +53,12 @@ const RUNTIMES: [Runtime; 4] = [go::GO, tokio::TOKIO, asyncio::ASYNCIO, node::NO
 const RETURNS: [&str; 2] = ["on_asyncio_copied", "on_tokio_polled"];
 /// The program that does least.
 const LEAST: &str = "on_tokio_timers";
-/// What these tell.
+/// The purpose of these hooks.
 const PURPOSE: &str = "tasks of runtimes (--tasks)";
 // bpf/goroutines.h
 const MOST_PROGRAMS: usize = 64;
 pub const MOST_WAITS: usize = 256;
-/// Libraries of programs that have just begun are looked for so many times, as they are loaded only then.
+/// How often to look for the library of a program that has just begun, as it is loaded only later.
 const MOST_LOOKS: u32 = 50;
 
 /// Whether a program of the BPF object hooks a runtime.
@@ -66,11 +66,11 @@ pub fn is_of_runtimes(program: &str) -> bool {
     RUNTIMES.iter().any(|runtime| runtime.programs.contains(&program))
 }
 
-/// What is to be done next to follow the tasks of a process.
+/// The next step to follow the tasks of a process.
 enum Next {
-    /// They are followed, or there are none.
+    /// The tasks are followed already, or there are none.
     Nothing,
-    /// Its library may still be loaded.
+    /// Its library may be loaded later.
     Later,
     /// This file is to be looked at.
     Look(FileId, Program),
@@ -81,25 +81,26 @@ enum Next {
 /// Programs and libraries in which tasks are followed.
 #[derive(Debug)]
 pub struct Followed {
-    /// Records have processes' numbers as we know them.
+    /// Records contain the process numbers that we see.
     knows_numbers: bool,
     /// Files that have been looked at.
     seen: HashSet<FileId>,
     /// Files that are being looked at, by device and inode.
     awaited: HashSet<(u64, u64)>,
-    /// Who looks at them, once one has begun.
+    /// The thread that looks at them, once it has been started.
     looker: Option<Looker>,
-    /// Files that are hooked, by device and inode: they stay, however they change.
+    /// Files that are hooked, by device and inode: they stay hooked, however they change.
     hooked_files: HashSet<(u64, u64)>,
-    /// Processes that have begun a program, and are still to be looked at: so many times.
+    /// Processes that have begun a program and are still to be looked at, and how often.
     begun: Vec<(u32, u32)>,
     loops: node::Loops,
-    /// Where programs of these files have event loops, from their entry on, by device and inode.
+    /// The distances of event loops from the programs' entries, by device and inode of the file.
     event_loops: HashMap<(u64, u64), u64>,
 }
 
 impl Followed {
-    /// None yet. `knows_numbers`: records have the numbers of processes that we see, which is not so inside a PID namespace.
+    /// Nothing is followed yet. `knows_numbers`: records contain the process numbers that we see, which is not so
+    /// inside a PID namespace.
     pub fn new(knows_numbers: bool) -> Followed {
         Followed {
             knows_numbers,
@@ -113,7 +114,7 @@ impl Followed {
         }
     }
 
-    /// Why nothing was told of tasks, if nothing was and no hook says why.
+    /// Returns why no tasks were recorded, if none were and no hook says why.
     pub fn nothing(&self, hooks: &[Hook]) -> Option<String> {
         let tried = hooks.iter().any(|hook| hook.purpose == PURPOSE);
         let needs = RUNTIMES.map(|runtime| runtime.needs).join(", ");
@@ -142,8 +143,8 @@ impl Followed {
         self.loops.see(&hdr, record);
     }
 
-    /// Hooks the programs of those processes that have begun one since, once they have been looked at, and watches event loops that
-    /// have been found.
+    /// Hooks the programs that processes have begun since, once the files have been looked at, and watches event loops
+    /// that have been found.
     pub fn follow_begun(&mut self, probe: &mut Probe) {
         let looked: Vec<_> = self.looker.iter().flat_map(Looker::looked).collect();
         for looked in looked {
@@ -161,10 +162,10 @@ impl Followed {
         self.loops.watch(probe);
     }
 
-    /// Hooks the runtimes in the program of a process and in its libraries, if there are any and they are not hooked yet, and waits
-    /// for that. What comes of it is among the probe's hooks.
+    /// Hooks the runtimes in the program of a process and in its libraries, if there are any that are not hooked yet,
+    /// and waits until that is done. The results are among the probe's hooks.
     pub fn follow(&mut self, probe: &mut Probe, pid: u32) {
-        // The program and a library, however often their owner changes them meanwhile.
+        // Two files: the program and a library, however often their owner changes them meanwhile.
         for _ in 0..2 {
             let Next::Look(id, program) = self.followed(pid) else { return };
             self.hook_all(probe, Looked::at(id, program));
@@ -172,7 +173,7 @@ impl Followed {
         self.followed(pid);
     }
 
-    /// Has a file looked at by the thread that does that; whether there is one.
+    /// Requests a file from the thread that looks at files. Returns whether the file is now awaited.
     fn ask(&mut self, probe: &mut Probe, id: FileId, program: Program) -> bool {
         if self.looker.is_none() {
             self.looker = Looker::start().ok();
@@ -188,9 +189,9 @@ impl Followed {
         }
     }
 
-    /// What is next to be done for the tasks of a process.
+    /// Determines the next step for the tasks of a process.
     fn followed(&mut self, pid: u32) -> Next {
-        // The file itself, whatever its name leads to now; it may have ended.
+        // The file itself, whatever its name leads to now. The process may have ended.
         let Ok(file) = File::open(format!("/proc/{pid}/exe")) else { return Next::Nothing };
         let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let comm = comm.trim_end().to_owned();
@@ -220,7 +221,7 @@ impl Followed {
         }
     }
 
-    /// What is to be done with a file that is not hooked, unless it has been looked at.
+    /// The next step for a file that is not hooked; `None`: it has been looked at.
     fn unseen(&self, id: FileId, program: Program) -> Option<Next> {
         match (self.seen.contains(&id), self.awaited.contains(&(id.0, id.1))) {
             (true, _) => None,
@@ -273,7 +274,7 @@ impl Followed {
             let value = [wait.number()];
             waits.update(&key.to_ne_bytes(), &value, MapFlags::ANY).context("go_waits")?;
         }
-        // The file that was read: its process may run another one by now, of somebody else's.
+        // This is the file that was read: its process may by now run another file, which may be of another owner.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let hook = |(program, function, place): &(&str, String, Place)| {
             let link = attach(probe, program, &path, place.offset, number as u64);
@@ -287,7 +288,7 @@ impl Followed {
     }
 }
 
-/// Where that program is put on a function of C's.
+/// Where a BPF program is attached in a C function.
 fn place_in_c(image: &Image<'_>, program: &str, address: u64) -> Result<Place> {
     match RETURNS.contains(&program) {
         true => image.begin(address),
@@ -295,7 +296,7 @@ fn place_in_c(image: &Image<'_>, program: &str, address: u64) -> Result<Place> {
     }
 }
 
-/// Notes what came of a hook.
+/// Notes the result of attaching a hook.
 fn note(probe: &mut Probe, name: String, attached: Result<&str>) {
     probe.hooks.push(Hook {
         name,
@@ -322,28 +323,28 @@ fn library(pid: u32) -> Option<File> {
 /// Hooks our own function ([`our_own`]) by the program that does least.
 ///
 /// # Errors
-/// There are no uprobes here.
+/// This kernel has no uprobes.
 pub fn hook_our_own(probe: &Probe) -> Result<Link> {
     attach(probe, LEAST, "/proc/self/exe", own::place()?, 0)
         .context("cannot hook functions of programs")
 }
 
-/// Watches our own word ([`write_our_own`]) in that process, by the program that timers of Node's are watched by.
+/// Watches our own word ([`write_our_own`]) in a process, by the program that watches the timers of Node.
 ///
 /// # Errors
-/// There are no watchpoints here.
+/// This machine has no watchpoints.
 pub fn watch_our_own(probe: &Probe, pid: u32) -> Result<Link> {
     node::watch(probe, own::word(), pid)
 }
 
-/// Puts a program on an instruction of a file, `offset` bytes from its begin.
+/// Attaches a program to the instruction that is `offset` bytes from the beginning of a file.
 fn attach(probe: &Probe, name: &str, file: &str, offset: u64, cookie: u64) -> Result<Link> {
     let mut programs = probe.object.progs_mut();
     let hook = programs.find(|of| of.name() == name);
     let hook = hook.with_context(|| format!("the BPF object has no program {name}"))?;
     let retprobe = RETURNS.contains(&name);
     let options = UprobeOpts { cookie, retprobe, ..UprobeOpts::default() };
-    // Whoever runs it: whether a thread is traced the program asks itself.
+    // For all processes that run the file: the program itself checks whether a thread is traced.
     let link = hook.attach_uprobe_with_opts(-1, file, offset as usize, options);
     link.map_err(|error| anyhow!("{error:#}"))
 }

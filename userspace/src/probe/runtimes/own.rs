@@ -1,12 +1,11 @@
-//! A function and a word of our own to be hooked as those of runtimes are, to see what that costs.
+//! A function and a word of our own, which are hooked like those of runtimes to measure the cost.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use procfs::process::Process;
 
-/// Begins as Go's functions do: with an instruction that the kernel carries out itself where a breakpoint is put on it
-/// (see [`super::entry`]).
+/// Begins like functions of Go: with an instruction that the kernel emulates at a breakpoint (see [`super::entry`]).
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub extern "C" fn our_own() {
@@ -20,7 +19,7 @@ pub extern "C" fn our_own() {
     std::hint::black_box(());
 }
 
-/// Where in our own file it is.
+/// The offset of the function in our own file.
 pub fn place() -> Result<u64> {
     let address = our_own as *const () as u64;
     let maps = Process::myself().and_then(|ours| ours.maps()).context("our own memory")?;
@@ -36,7 +35,7 @@ pub fn write_our_own(number: u32) {
     WORD.store(number, Ordering::Relaxed);
 }
 
-/// Its address, which is the same in a process that was forked.
+/// The word's address, which is the same in a forked process.
 pub fn word() -> u64 {
     std::ptr::from_ref(&WORD) as u64
 }

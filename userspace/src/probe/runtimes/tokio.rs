@@ -1,4 +1,4 @@
-//! tokio, which Rust programs have in themselves: where in a program's file its functions are (`bpf/tokio.bpf.c`).
+//! tokio, which is a part of Rust programs: finds its functions in a program's file (`bpf/tokio.bpf.c`).
 
 use anyhow::{bail, Result};
 
@@ -24,8 +24,8 @@ pub const TOKIO: Runtime = Runtime {
     find,
 };
 
-/// What the programs hook: where it is defined, and its name. First what tells which task a thread runs, by its state or, where the
-/// linker has put these functions into others, by what polls it.
+/// What the programs hook: the path and the name of each function. The first functions tell which task a thread runs,
+/// by the task's state or, where the linker has inlined these, by the function that polls the task.
 const BY_STATE: &[Function] = &[
     Function("on_tokio_idle", "tokio::runtime::task::state::State", "transition_to_idle"),
     Function("on_tokio_running", "tokio::runtime::task::state::State", "transition_to_running"),
@@ -40,7 +40,7 @@ const WAKES: &[Function] = &[
     Function("on_tokio_wake", "tokio::runtime::task::waker", "wake_by_val"),
     Function("on_tokio_wake", "tokio::runtime::task::waker", "wake_by_ref"),
 ];
-/// Not there where tokio was built without them, or has put them into others.
+/// Missing if tokio was built without them, or if they were inlined.
 const REST: &[Function] = &[
     Function("on_tokio_queued", "multi_thread::", "schedule_option_task_without_yield"),
     Function("on_tokio_queued", "tokio::runtime::scheduler::current_thread::", "schedule"),
@@ -51,20 +51,20 @@ const REST: &[Function] = &[
     Function("on_tokio_release", "tokio::sync::batch_semaphore::Semaphore", "add_permits_locked"),
 ];
 
-/// A program of the BPF object, what is in the path of the function that it hooks, and that one's name.
+/// A program of the BPF object, a part of the path of the function that it hooks, and the function's name.
 struct Function(&'static str, &'static str, &'static str);
 
-/// tokio in a program.
+/// Finds tokio in a program.
 fn find(image: &Image<'_>) -> Result<Option<Found>> {
     let all = [BY_STATE, BY_POLL, WAKES, REST];
     let mut found: [Vec<Vec<u64>>; 4] = all.map(|functions| vec![Vec::new(); functions.len()]);
     for (mangled, address) in image.symbols().filter(|(name, _)| name.contains("tokio")) {
-        // Without its hash.
+        // The name without its hash.
         let demangled = format!("{:#}", rustc_demangle::demangle(mangled));
         let Some((path, name)) = demangled.rsplit_once("::") else { continue };
         let functions = all.iter().zip(&mut found).flat_map(|(of, found)| of.iter().zip(found));
         for (Function(_, within, of), found) in functions {
-            // Of what only calls these through a table.
+            // These only call the functions through a table.
             let is_outer = path.ends_with("RawTask");
             if name == *of && path.contains(within) && !is_outer {
                 found.push(address);

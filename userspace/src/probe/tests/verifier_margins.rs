@@ -1,4 +1,4 @@
-//! What each program needs of what the kernel allows: printed, and within margins.
+//! Prints how much each program needs of what the kernel allows, and checks margins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -10,7 +10,7 @@ use crate::probe::opened::memory_bytes;
 
 static VERIFIER_LOGS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
 
-/// Where a program's functions begin, and which calls which: (index of the first instruction, called).
+/// The functions of a program, by the index of the first instruction, and the functions that each calls.
 fn functions(instructions: &[libbpf_sys::bpf_insn]) -> BTreeMap<usize, BTreeSet<usize>> {
     // include/uapi/linux/bpf.h
     const CALL: u8 = 0x85;
@@ -35,21 +35,21 @@ fn functions(instructions: &[libbpf_sys::bpf_insn]) -> BTreeMap<usize, BTreeSet<
     functions
 }
 
-/// What the deepest chain of calls needs, as check_max_stack_depth_subprog() has it without a JIT: a
-/// multiple of 32 each (kernel/bpf/verifier.c).
+/// The stack that the deepest chain of calls needs, as check_max_stack_depth_subprog() computes it without a JIT: a
+/// multiple of 32 for each function (kernel/bpf/verifier.c).
 fn deepest(functions: &BTreeMap<usize, (u64, BTreeSet<usize>)>, at: usize) -> u64 {
     let (own_bytes, calls) = &functions[&at];
     let below = calls.iter().map(|to| deepest(functions, *to)).max().unwrap_or(0);
     (*own_bytes).max(1).next_multiple_of(32) + below
 }
 
-/// What the kernel says of a program that it has loaded.
+/// What the kernel reports of a loaded program.
 #[derive(Debug)]
 struct Verified {
     name: String,
-    /// Of it and of the functions it has of its own.
+    /// Of the program and its own functions.
     instructions: usize,
-    /// Which the verifier went through, as often as it came by.
+    /// Instructions that the verifier processed, counted at each visit.
     processed: u64,
     stack_bytes: u64,
     /// Of the maps that it uses, as the kernel accounts for them.
@@ -88,7 +88,7 @@ fn verified(config: &Config) -> Result<Vec<Verified>> {
     const STATISTICS: u32 = 4; // BPF_LOG_STATS, include/linux/bpf_verifier.h
     let types = Opened::types(config)?;
     let specs = chosen(&types).into_iter().filter(|of| config.wants(of)).collect();
-    // Those by fentry are the same functions; not every kernel loads them.
+    // The fentry programs are the same functions, and not every kernel loads them.
     let direct = direct::Chosen::present(direct::By::Kprobe, &types, |_| true);
     let mut opened = Opened::with(config, &types, specs, Some(direct))?;
     for mut program in opened.open.progs_mut() {
@@ -127,13 +127,13 @@ fn verified(config: &Config) -> Result<Vec<Verified>> {
     logs.iter().map(|log| read(log).with_context(|| format!("not understood: {log}"))?).collect()
 }
 
-/// Compilers and kernels change what the verifier makes of a program: with little room left, the next one
-/// refuses it. It allows 512 bytes of stack in all functions of a chain of calls, and goes through 1,000,000
-/// instructions (kernel/bpf/verifier.c). These are the margins.
+/// Margins: compilers and kernels change what the verifier makes of a program, so with little room left the next
+/// compiler or kernel may refuse it. The verifier allows 512 bytes of stack in all functions of a chain of calls, and
+/// processes 1,000,000 instructions (kernel/bpf/verifier.c).
 const MOST_STACK_BYTES: u64 = 480;
 const MOST_PROCESSED: u64 = 500_000;
-/// The rings' memory is what was asked for; that of the rest grows with the machine's (`tables`), by less
-/// than a sixteenth of it beyond what the smallest machine needs.
+/// The rings take the memory that was asked for. The memory of the other maps grows with the machine's (`tables`): by
+/// less than a sixteenth of it beyond what the smallest machine needs.
 const LEAST_MAP_BYTES: u64 = 128 << 20;
 
 /// A line for each program.
@@ -162,7 +162,7 @@ fn the_verifier_has_room_left() {
     let Some(mut programs) = needed(verified(&all)) else { return };
     assert!(programs.len() > 20, "{programs:?}");
     programs.sort_by_key(|program| std::cmp::Reverse(program.stack_bytes));
-    // Past what keeps the output of tests that pass.
+    // The output of passing tests is kept back, so this is written to standard error directly.
     std::io::stderr().write_all(table(&programs).as_bytes()).expect("standard error is open");
     let most_map_bytes = LEAST_MAP_BYTES + memory_bytes() / 16;
     for Verified { name, processed, stack_bytes, map_bytes, .. } in programs {

@@ -1,24 +1,26 @@
-//! How long a loop takes from a step to the next of the same request: in turns, or until a timer is due.
+//! How long a loop takes from a step to the next step of the same request: in turns, or until a timer is due.
 
 use super::steps::Instant;
 
-/// Lags that are told apart: the very next step of the loop, a later one of the same turn, one of the next turn, and so on.
+/// Number of lags that are distinguished: the very next step of the loop, a later step of the same turn, a step of the
+/// next turn, and so on.
 pub(super) const NEAR: usize = 9;
-/// Times until a timer is due are told apart by a thirty-second of a power of two, from 16 us to 34 s.
+/// The bins of the time until a timer is due: a thirty-second of a doubling each, from 16 us to 34 s.
 const SHORTEST_BITS: u32 = 14;
 const A_DOUBLING: usize = 32;
 const BINS: usize = 21 * A_DOUBLING;
-/// As much is added to each lag that was learned, and to all times together.
+/// Smoothing: what is added to each lag that was learned, and to all times together.
 const ANY_NEAR: f64 = 0.02;
 const ANY_DUE: f64 = 2.0;
 
-/// The distribution of one kind of gap. With part `near[k]` the later step follows with lag `k`, whatever the time; with part `due` a
-/// timer is set, and the step follows in a turn that begins as the timer is due: not before, and not a turn later.
+/// The distribution of one kind of gap. In part `near[k]` of the cases, the later step follows with lag `k`, whatever
+/// the time. In part `due` of the cases, a timer is set, and the step follows in the turn that begins when the timer is
+/// due: not before, and not a turn later.
 #[derive(Clone, Debug)]
 pub(super) struct Lags {
     near: [f64; NEAR],
     due: f64,
-    /// Of the time until the timer is due.
+    /// The distribution of the time until the timer is due.
     times: Vec<f64>,
     sums: Vec<f64>,
     learned: Learned,
@@ -31,19 +33,19 @@ struct Learned {
     times: Vec<f64>,
 }
 
-/// From which time on until which a timer was due that led to a step.
+/// The interval in which a timer that led to a step was due: from, to.
 pub(super) type Due = (u64, u64);
 
-/// Where a gap lies among those that are told apart.
+/// The lag of a gap, and the interval of its timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// [`NEAR`] if it is longer than all of these.
+    /// [`NEAR`] if it is longer than all distinguished lags.
     pub(super) lag: usize,
     pub(super) due: Option<Due>,
 }
 
 impl Gap {
-    /// `delay`: a step that a timer leads to is made so many turns after that in which the timer went off.
+    /// `delay`: number of turns from the turn in which a timer went off to the step that it leads to.
     pub(super) fn between(from: &Instant, to: &Instant, delay: usize) -> Gap {
         let turns = to.turn.saturating_sub(from.turn);
         let lag = match turns {
@@ -51,7 +53,7 @@ impl Gap {
             _ => usize::try_from(turns).map_or(NEAR, |turns| (turns + 1).min(NEAR)),
         };
         let since = |at: usize| to.begun_ns[at].saturating_sub(from.ns);
-        // A timer of this turn goes off in a later one.
+        // A timer that is set in this turn goes off in a later turn.
         let due = (turns > delay as u64).then(|| (since(delay + 1), since(delay)));
         Gap { lag, due }
     }
@@ -66,7 +68,7 @@ fn bin(ns: u64) -> f64 {
 }
 
 impl Lags {
-    /// Of which nothing but the parts of the lags is known; the rest, but `most`, are timers.
+    /// A distribution of which only the parts of the lags are known. The rest are timers, at most `most`.
     pub(super) fn new(near: [f64; NEAR], most: f64) -> Lags {
         let due = (1.0 - near.iter().sum::<f64>()).clamp(0.0, most);
         let learned = Learned { near: [0.0; NEAR], due: 0.0, times: vec![0.0; BINS] };
@@ -89,7 +91,7 @@ impl Lags {
         self.sums[at] + (bin - at as f64) * self.times[at]
     }
 
-    /// How likely the step follows in that turn: by its lag, and by a timer.
+    /// How likely the step follows after such a gap: by its lag, and by a timer.
     pub(super) fn likely(&self, gap: Gap) -> (f64, f64) {
         let near = self.near.get(gap.lag).copied().unwrap_or(0.0);
         let due = match gap.due {
@@ -101,7 +103,7 @@ impl Lags {
         (near, due)
     }
 
-    /// So likely a gap is of that kind, by its lag and by a timer.
+    /// Learns a gap. `near` and `due`: how likely it is of this kind, by its lag and by a timer.
     pub(super) fn learn(&mut self, gap: Gap, near: f64, due: f64) {
         if let Some(of) = self.learned.near.get_mut(gap.lag) {
             *of += near;
@@ -119,7 +121,7 @@ impl Lags {
         }
     }
 
-    /// Makes of what was learned what is looked up.
+    /// Computes, from what was learned, what is looked up.
     pub(super) fn settle(&mut self) {
         let Learned { near, due, times } = &mut self.learned;
         let all = near.iter().sum::<f64>() + *due + ANY_NEAR * (NEAR + 1) as f64;

@@ -1,4 +1,4 @@
-//! Which steps may lead to which, and how likely.
+//! Which steps may lead to which other steps, and how likely.
 
 use super::lags::{Gap, Lags, NEAR};
 use super::order::{has_neighbour, Cause, Order, LEAST_LIKELY};
@@ -6,41 +6,43 @@ use super::steps::{Instant, Output, Parent, Steps};
 use crate::times::MOST_CANDIDATES;
 use crate::TURNS;
 
-/// What leads to what.
+/// How one step leads to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leads {
     /// A question to its first child.
     First,
     /// An answer to the next child.
     Next,
-    /// A child to another that is asked before that is answered.
+    /// A child to another that is asked before the first one is answered.
     Beside,
-    /// The last answer to the parent's own.
+    /// The last answer to the parent's own answer.
     Last,
-    /// A question to its answer, of one that has no children.
+    /// A question to its answer, if it has no children.
     Only,
 }
 
 pub(super) const KINDS: [Leads; 5] =
     [Leads::First, Leads::Next, Leads::Beside, Leads::Last, Leads::Only];
-/// Less likely links are left out; those to children, as much as these are wanted: what is right is about 1 then.
+/// Less likely links are left out. Links to children are weighed by how much the children are wanted: a right link is
+/// then about 1.
 const LEAST: f64 = 1e-7;
 const LEAST_WANTED: f64 = 1e-4;
-/// How likely a request without children is answered in some turn that is not one of the next.
+/// How likely a request without children is answered in a turn that is not one of the next turns.
 const ANY_TIME: f64 = 1e-3;
-/// How often a request is answered after a timer, at most, before anything is known.
+/// Limit, before anything is learned, of how often a request is answered after a timer.
 const SELDOM: f64 = 0.02;
-/// Lags that are counted to find those that stand out, and from where on they are those of any two steps.
+/// Number of lags that are counted to find the lags that stand out. The lags from `NEAR` on show how often any two
+/// steps follow each other by chance.
 const COUNTED: usize = 40;
 
-/// A child that may come next; of [`Leads::Last`], the child with whose answer the parent goes on.
+/// A child that may come next; for [`Leads::Last`], the child after whose answer the parent answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub(super) child: u32,
-    /// By its lag, and by a timer.
+    /// How likely it comes, by its lag and by a timer.
     near: f64,
     due: f64,
-    /// How likely it is that it was so, in all that was looked at.
+    /// How likely it is that the step was made, given everything that was examined.
     pub(super) weight: f64,
 }
 
@@ -76,7 +78,7 @@ impl Links {
 #[derive(Debug)]
 pub(super) struct Model {
     lags: [Lags; 5],
-    /// So many turns after a timer went off its step is made.
+    /// Number of turns from when a timer goes off until its step is made.
     delay: usize,
     pub(super) order: Order,
 }
@@ -90,12 +92,12 @@ pub(super) struct Linked {
     /// From children.
     pub(super) next: Links,
     pub(super) beside: Links,
-    /// Of each parent, how likely it is that it answers then if it has no children; by its lag and by a timer.
+    /// For each parent, how likely its answer comes when it does if it has no children; by its lag and by a timer.
     pub(super) only: Vec<(f64, f64)>,
 }
 
 impl Model {
-    /// With those lags that stand out: with which more steps follow others than steps do by chance.
+    /// A model with the lags that stand out: the lags with which more steps follow others than by chance.
     pub(super) fn new(steps: &Steps, horizons_ns: &[u64], delay: usize) -> Model {
         let mut counts = [[0.0; COUNTED]; 5];
         let mut count = |leads: Leads, from: &Instant, to: &Output| {
@@ -145,7 +147,7 @@ impl Model {
         Model { lags, delay, order: Order::new(steps) }
     }
 
-    /// What was learned of some of the steps, for all.
+    /// Applies what was learned from some of the steps to all steps.
     pub(super) fn for_all(self, steps: &Steps) -> Model {
         Model { order: Order::new(steps), ..self }
     }
@@ -226,7 +228,7 @@ impl Model {
         linked
     }
 
-    /// Learns from how likely each link is, of all that may be.
+    /// Learns from how likely each link is, among all links.
     pub(super) fn learn(&mut self, steps: &Steps, linked: &Linked, only: &[f64]) {
         let mut causes: Vec<Vec<Cause>> = vec![Vec::new(); steps.given_in.len()];
         let mut besides = vec![0.0; steps.given_in.len()];
@@ -279,7 +281,7 @@ impl Model {
     }
 }
 
-/// When a timer went off that led to that, so many turns after.
+/// When a timer went off that led to the step `to`, `delay` turns after: from, to.
 fn went_off(delay: usize, to: &Instant) -> (u64, u64) {
     let until_ns = match delay {
         0 => to.ns,
@@ -288,16 +290,16 @@ fn went_off(delay: usize, to: &Instant) -> (u64, u64) {
     (to.begun_ns[delay], until_ns)
 }
 
-/// Most turns of a delay.
+/// The longest delay, in turns.
 pub(super) const MOST_DELAY: usize = TURNS - 2;
 
-/// The children that were asked after that one, until then.
+/// The children that were asked after the child `at` and before `until_ns`.
 fn after(steps: &Steps, at: usize, until_ns: u64) -> impl Iterator<Item = usize> + '_ {
     let until = steps.children.len().min(at + 1 + MOST_CANDIDATES);
     (at + 1..until).take_while(move |other| steps.children[*other].asked.at.ns < until_ns)
 }
 
-/// Until when a request that asked each child was served, at most.
+/// For each child, the latest time until which a request that may have asked it was served.
 pub(super) fn horizons_ns(steps: &Steps) -> Vec<u64> {
     let mut in_hand: Vec<&Parent> = Vec::new();
     let mut begun = steps.parents.iter().peekable();

@@ -1,15 +1,16 @@
-//! Parents by the order in which an event loop works.
+//! Infers parents from the order in which an event loop works.
 //!
-//! One thread makes all steps of such a server: it asks what is ready, reads that, goes on with whatever waited for it, asks
-//! again. Between a step and the next of the same request there are always as many turns, however long these take; or a
-//! timer, and then the next step is made in the turn in which it is due ([`lags`]). Of what is given out in one turn the order is
-//! that of what it is for ([`order`]). None of these numbers has to be known before: the lags with which more steps follow
-//! others than by chance stand out, and from these the rest is learned (expectation and maximisation): each round
-//! goes all ways through each request, from its receipt over children to its answer ([`paths`]), weighs how likely
-//! each step leads to each other ([`links`]), and then how much each child is wanted, so that each is some request's, and only one's.
+//! One thread makes all steps of such a server: it polls, reads what is ready, goes on with whatever waited for that,
+//! and polls again. Between a step and the next step of the same request there is always the same number of turns,
+//! however long these take. Or there is a timer, and then the next step is made in the turn in which the timer is due
+//! ([`lags`]). What is given out in one turn has the order of its causes ([`order`]). None of these numbers has to be
+//! known before: the lags with which more steps follow others than by chance stand out, and from these the rest is
+//! learned (expectation and maximisation). Each round covers all paths through each request, from its receipt over
+//! children to its answer ([`paths`]). It weighs how likely each step leads to each other step ([`links`]), and then
+//! how much each child is wanted, so that each child belongs to exactly one request.
 //!
-//! It is told whom it is for only if this is borne out by a control: a loop that reads and writes the same at the same times, but
-//! in which the answers of children are mixed up, has to be much less likely.
+//! The result counts only if a control confirms it. The control is a loop that reads and writes the same at the same
+//! times, but in which the answers of children are mixed up. It has to be much less likely.
 
 mod lags;
 mod links;
@@ -23,23 +24,25 @@ use steps::Steps;
 
 use crate::{Assigned, Made, Served, AGREED_PART, CHECKED};
 
-/// Rounds over all requests, and over those that are looked at first, to see of which delay timers are, and for the control.
+/// Number of rounds over all requests; number of rounds of a trial over the first requests; and number of children in a
+/// trial. Trials find the delay of timers, and serve as the control.
 const ROUNDS: usize = 10;
 const TRIAL_ROUNDS: usize = 8;
 const TRIAL_CHILDREN: usize = 1024;
-/// Children that a request may have had, for each child: with more, all ways through all requests are too many to go. In
-/// `experiments/trees` they are 30 with 32 in flight.
+/// Limit of the pairs of a request and a child that it may have had, for each child. With more, there are too many
+/// paths through all requests. In `experiments/trees` there are 30 with 32 in flight.
 const MOST_PAIRS: usize = 48;
-/// How likely a parent has to be, of all that it may be. In `experiments/trees`, with 32 in flight, 98 % of those are right.
+/// How likely a parent has to be, among all candidates. In `experiments/trees`, with 32 in flight, 98 % of these
+/// parents are right.
 const LIKELY_ENOUGH: f64 = 0.5;
-/// By how much the logarithm of the likelihood has to be better than the control's, for each child that is mixed up there. In
+/// By how much the logarithm of the likelihood has to exceed the control's, for each child that is mixed up there. In
 /// one capture each it was 0.79 and 0.96 for asyncio's `calls` at 32 and 4 in flight, 0.62 and 0.25 for Node's.
 const BORNE_OUT: f64 = 0.3;
-/// Of a child, how likely it is somebody's, as each is wanted.
+/// Target for how likely each child belongs to any request. `wanted` is adjusted towards it.
 const SOMEBODYS: f64 = 0.99;
 
-/// The parents of requests that were made one after the other, of those that the server had in its hands then; both in order
-/// of their begin. `None`: its order does not tell.
+/// The parents of the requests `made`, among the requests `served` meanwhile; both in order of their begin. `None`: the
+/// order is no evidence.
 pub(crate) fn assign(served: &[Served], made: &[Made]) -> Option<Vec<Assigned>> {
     if made.iter().all(|made| made.is_firm()) {
         return Some(Vec::new());
@@ -81,7 +84,7 @@ struct Inference {
     horizons_ns: Vec<u64>,
     model: Model,
     turns: Turns,
-    /// How much each child is wanted by those whose it may be.
+    /// How much each child is wanted by the requests to which it may belong.
     wanted: Vec<f64>,
     /// The likeliest parent of each child, as an index, and how likely it is.
     parents: Vec<(u32, f64)>,
@@ -146,8 +149,8 @@ impl Inference {
         self.model.learn(steps, &linked, &only);
     }
 
-    /// The parents of those children of which nothing firm is known; none if they contradict what is. `controlled`: there
-    /// was a control.
+    /// The parents of the children without a firm parent; none if the results contradict firm parents. `controlled`:
+    /// there was a control.
     fn tell(&self, made: &[Made], controlled: bool) -> Vec<Assigned> {
         let known: rustc_hash::FxHashMap<u64, &Made> =
             made.iter().map(|made| (made.id, made)).collect();

@@ -1,15 +1,15 @@
-//! What is given out in one turn of a loop is given out in the order in which that was taken in which it belongs to.
+//! What a loop gives out in one turn has the order in which its causes were taken in.
 //!
-//! A loop keeps what is to be done in a queue. A message that was read earlier is a step ahead, and of two that are equally far
-//! the one goes first that was read first. So of two that are given out next to each other, in one turn, the first is not for what was
-//! read after that which the second is for. How far this holds of a loop is learned: of none in which it does not, anything is told
-//! by it.
+//! A loop keeps what is to be done in a queue. A message that was read earlier is a step ahead; of two messages that
+//! are equally far, the message that was read first goes first. So if two outputs follow each other in one turn, the
+//! cause of the first was not read after the cause of the second. How far this holds for a loop is learned. For a loop
+//! in which it does not hold, the order shows nothing.
 
 use super::steps::Steps;
 
-/// When that happened which something given out is for: from, to; and how likely it is for that.
+/// A cause of something given out: when it happened, from and to; and how likely the output is for it.
 pub(super) type Cause = (u64, u64, f64);
-/// From this on a cause counts as known.
+/// A cause that is likelier than this counts as known.
 const KNOWN: f64 = 0.7;
 /// Less likely causes are left out.
 pub(super) const LEAST_LIKELY: f64 = 1e-6;
@@ -22,18 +22,18 @@ pub(super) struct Order {
     disorder: f64,
 }
 
-/// How likely something given out is for what happened before some time, and for what happened after it, as running sums: a
-/// question costs the logarithm of the number of causes.
+/// How likely something given out is for what happened before some time, and for what happened after it, as running
+/// sums. A look-up costs the logarithm of the number of causes.
 #[derive(Clone, Debug, Default)]
 struct Causes {
-    /// By when they began: how likely it is for one that began then or later.
+    /// By the begin of causes: how likely it is for a cause that began then or later.
     since: Vec<(u64, f64)>,
-    /// By when they ended: how likely it is for one that ended then or earlier.
+    /// By the end of causes: how likely it is for a cause that ended then or earlier.
     until: Vec<(u64, f64)>,
 }
 
 impl Causes {
-    /// Of causes in order of their begin.
+    /// From causes in order of their begin.
     fn new(all: &[Cause]) -> Causes {
         let mut since: Vec<(u64, f64)> = all.iter().map(|cause| (cause.0, cause.2)).collect();
         let mut sum = 0.0;
@@ -62,7 +62,7 @@ impl Causes {
     }
 }
 
-/// The same cause once, in order of begin.
+/// Merges causes that are the same, in order of begin.
 fn merge(causes: &mut Vec<Cause>) {
     causes.sort_unstable_by_key(|cause| (cause.0, cause.1));
     causes.dedup_by(|cause, kept| {
@@ -72,13 +72,13 @@ fn merge(causes: &mut Vec<Cause>) {
     });
 }
 
-/// Whether that and what was given out before it were given out in one turn.
+/// Whether an output and the output before it were given out in one turn.
 fn follows(steps: &Steps, at: usize) -> bool {
     let before = at.checked_sub(1).and_then(|before| steps.given_in.get(before));
     before.is_some() && before == steps.given_in.get(at)
 }
 
-/// Whether something else was given out in the same turn: else the order tells nothing.
+/// Whether something else was given out in the same turn. Otherwise the order shows nothing.
 pub(super) fn has_neighbour(steps: &Steps, number: u32) -> bool {
     let at = number as usize;
     follows(steps, at) || follows(steps, at + 1)
@@ -89,7 +89,7 @@ impl Order {
         Order { causes: vec![Causes::default(); steps.given_in.len()], disorder: 1.0 }
     }
 
-    /// How much less likely it is that this is for what happened then, beside what its neighbours are for.
+    /// How much less likely it is that an output is for what happened then, given the causes of its neighbours.
     pub(super) fn factor(&self, steps: &Steps, number: u32, (from_ns, to_ns): (u64, u64)) -> f64 {
         let at = number as usize;
         let part = |against: f64| 1.0 - against.min(1.0) * (1.0 - self.disorder);
@@ -103,7 +103,7 @@ impl Order {
         factor
     }
 
-    /// Takes in the causes found now; `beside`: how likely something is for that for which what was given out just before it is.
+    /// Takes in the causes found now; `beside`: how likely an output has the same cause as the output just before it.
     pub(super) fn learn(&mut self, steps: &Steps, causes: Vec<Vec<Cause>>, beside: &[f64]) {
         let (mut all, mut disordered) = (0.0, 0.0);
         let mut last: Vec<Cause> = Vec::new();
@@ -140,7 +140,7 @@ mod tests {
     const OUTPUTS: usize = 1_000;
     const CAUSES: usize = 32;
 
-    /// So much given out in one turn, all of it for any of the same questions.
+    /// `OUTPUTS` outputs in one turn, each of them for any of the same questions.
     fn one_turn() -> (Steps, Vec<Vec<Cause>>) {
         let steps = Steps { given_in: vec![3; OUTPUTS], ..Steps::default() };
         let likely = 0.5 / CAUSES as f64;

@@ -1,21 +1,22 @@
-//! The ways through a request: which children it may have had, and how likely each is, by all ways together (the
+//! The paths through a request: which children it may have had, and how likely each is, over all paths together (the
 //! forward-backward algorithm).
 //!
-//! A way is told by the child that was asked last and the one whose answer came last. What comes after an answer
-//! depends on that answer alone, so all ways that have it are taken together there: the cost is that of the links, and not of
-//! the ways. What is asked beside others depends on what was asked last; of that only the likeliest [`MOST_HEARD`] are told apart.
+//! The state of a path is the child that was asked last and the child whose answer came last. What comes after an
+//! answer depends on that answer alone, so all paths with the same last answer continue together: the cost is that of
+//! the links, not of the paths. What is asked beside others depends on both. Of the paths with the same last child
+//! asked, only the likeliest [`MOST_HEARD`] last answers are kept apart.
 
 use super::links::{Linked, Links};
 use super::steps::Steps;
 
-/// How a request goes on, in parts.
+/// How a request goes on: which part of the cases in which way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turns {
     /// It has no children.
     pub(super) only: f64,
     /// Another child is asked beside one.
     pub(super) beside: f64,
-    /// After all answers, another is asked.
+    /// After all answers, another child is asked.
     pub(super) next: f64,
 }
 
@@ -24,39 +25,40 @@ impl Turns {
     pub(super) const ANY: Turns = Turns { only: 0.001, beside: 0.2, next: 0.5 };
 }
 
-/// How likely all ways up to some point are together, and all from there on.
+/// How likely all paths up to some point are together, and all paths from there on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Likely {
     until: f64,
     from: f64,
 }
 
-/// What may happen of a request, in order: a child is asked, or all answers up to that child's have come.
+/// What may happen in a request, in order: a child is asked, or all answers up to that child's have come.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Asked(u32),
     Heard(u32),
 }
 
-/// Children whose answers may have come last, of one that was asked last; of more, the likeliest are gone on with.
+/// Limit of the children whose answers may have come last, for each child that was asked last. Of more, only the
+/// likeliest are kept.
 const MOST_HEARD: usize = 32;
 
-/// What all ways through one request are made of; kept to be used again.
+/// The state for all paths through one request; kept to be used again.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
-    /// Of each child of the capture, its place among those of this request.
+    /// For each child of the capture, its place among the children of this request.
     places: Vec<Option<u32>>,
     children: Vec<u32>,
     /// When each of these was asked, and answered.
     times_ns: Vec<(u64, u64)>,
     order: Vec<Step>,
-    /// By the child that was asked last: those whose answers may have come last, and by both, how likely.
+    /// By the child that was asked last: the children whose answers may have come last; and by both, how likely.
     heard: Vec<Vec<u32>>,
     states: Vec<Likely>,
     /// By the child whose answer came last.
     answers: Vec<Likely>,
     last: Vec<Option<(usize, f64)>>,
-    /// So often a child was reached, in all.
+    /// How often a child was reached, in total.
     #[cfg(test)]
     pub(super) reached: u64,
 }
@@ -69,12 +71,12 @@ pub(super) struct Told {
     pub(super) nexts: f64,
     pub(super) besides: f64,
     pub(super) lasts: f64,
-    /// Of how likely all ways together are.
+    /// The logarithm of how likely all paths together are.
     pub(super) logarithm: f64,
 }
 
 impl Paths {
-    /// Goes all ways through a request, and adds to the weights of the links.
+    /// Covers all paths through a request, and adds to the weights of the links.
     pub(super) fn go(
         &mut self,
         steps: &Steps,
@@ -114,7 +116,7 @@ impl Paths {
             self.places[*child as usize] = Some(place);
             self.order.extend([Step::Asked(place), Step::Heard(place)]);
         }
-        // What is asked just as an answer comes is asked beside.
+        // A child that is asked just when an answer comes is asked beside.
         let times_ns = &self.times_ns;
         self.order.sort_by_key(|step| match *step {
             Step::Asked(place) => (times_ns[place as usize].0, 0),
@@ -135,7 +137,7 @@ impl Paths {
         }
     }
 
-    /// Leaves all as it was.
+    /// Resets what is used again.
     fn end(&mut self) {
         let count = self.children.len();
         for (place, child) in self.children.iter().enumerate() {
@@ -151,7 +153,7 @@ impl Paths {
         &mut self.states[at]
     }
 
-    /// So likely that child was asked last, and that one's answer came last.
+    /// Adds `likely` to the state in which `asked` was asked last and the answer of `heard` came last.
     fn reach(&mut self, asked: u32, heard: u32, likely: f64) {
         #[cfg(test)]
         {
@@ -168,7 +170,8 @@ impl Paths {
         }
     }
 
-    /// Whose answer comes last if `to` is asked beside others of which that was `heard`; `None`: it came before.
+    /// The child whose answer comes last if `to` is asked beside others whose last answer was that of `heard`. `None`:
+    /// that answer came before `to` was asked.
     fn heard_beside(&self, to: u32, heard: u32) -> Option<u32> {
         let ((asked_ns, to_ns), (_, heard_ns)) =
             (self.times_ns[to as usize], self.times_ns[heard as usize]);
@@ -176,7 +179,7 @@ impl Paths {
         (asked_ns <= heard_ns).then_some(later)
     }
 
-    /// Forgets all but the likeliest of those whose answers may have come last.
+    /// Forgets all but the likeliest of the children whose answers may have come last.
     fn leave_out_unlikely(&mut self, place: u32, heard: &mut Vec<u32>) {
         if heard.len() <= MOST_HEARD {
             return;
@@ -237,7 +240,7 @@ impl Paths {
         }
     }
 
-    /// Adds to the weights of the links; `all`: how likely all ways together are.
+    /// Adds to the weights of the links; `all`: how likely all paths together are.
     fn backward(
         &mut self,
         parent: usize,
@@ -290,7 +293,7 @@ impl Paths {
         told
     }
 
-    /// How likely the request has that child, by all that comes from there on.
+    /// How likely the request has the child at `place`, by all that comes from there on.
     fn asked(
         &mut self,
         place: u32,
@@ -333,7 +336,8 @@ mod tests {
     use crate::loops::links::Link;
     use crate::loops::steps::{Child, Instant, Output, Parent};
 
-    /// One request, and so many children of which any may come after, or beside, any other; the number of links.
+    /// One request, and `count` children, each of which may come after, or beside, any earlier one; and the number of
+    /// links.
     fn crowd(count: u64) -> (Steps, Linked, usize) {
         let instant = |ns| Instant { ns, turn: ns, begun_ns: [0; crate::TURNS], place: 0 };
         let output = |ns| Output { at: instant(ns), number: 0, beside: 1.0 };
@@ -383,7 +387,7 @@ mod tests {
         }
     }
 
-    /// All ways of a request with few children, each by itself.
+    /// All paths of a request with few children, each by itself.
     #[test]
     fn all_ways_together_are_the_sum_of_each() {
         let (steps, mut linked, _) = crowd(7);
@@ -402,7 +406,7 @@ mod tests {
             for next in way[way.len() - 1] + 1..7 {
                 let goes_on = match of(next).asked.at.ns > heard_ns {
                     true => (1.0 - turns.beside) * turns.next,
-                    // Beside the last that was asked, if that is not answered yet.
+                    // Beside the child that was asked last, if that is not answered yet.
                     false if of(next).asked.at.ns <= of(way[way.len() - 1]).heard.ns => {
                         turns.beside
                     }

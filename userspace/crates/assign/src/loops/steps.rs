@@ -7,7 +7,7 @@ pub(super) struct Instant {
     pub(super) ns: u64,
     pub(super) turn: u64,
     pub(super) begun_ns: [u64; TURNS],
-    /// Which of all steps it is.
+    /// Its place among all steps.
     pub(super) place: u32,
 }
 
@@ -22,7 +22,7 @@ impl Instant {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Output {
     pub(super) at: Instant,
-    /// Which of all that is given out it is.
+    /// Its place among all that is given out.
     pub(super) number: u32,
     /// How many of its kind are given out in that turn.
     pub(super) beside: f64,
@@ -48,12 +48,12 @@ pub(super) struct Child {
 pub(super) struct Steps {
     pub(super) parents: Vec<Parent>,
     pub(super) children: Vec<Child>,
-    /// The turn of each that is given out, in order.
+    /// The turn of each output, in order.
     pub(super) given_in: Vec<u64>,
 }
 
 impl Steps {
-    /// Those whose turns are known.
+    /// The steps whose turns are known.
     pub(super) fn new(served: &[Served], made: &[Made]) -> Steps {
         let output = |at| Output { at, number: 0, beside: 1.0 };
         let parent = |of: &Served| {
@@ -73,7 +73,7 @@ impl Steps {
         steps
     }
 
-    /// Of the first children and all that was served meanwhile.
+    /// The steps of the first children, and of all that was served meanwhile.
     pub(super) fn first(served: &[Served], made: &[Made], children: usize) -> Steps {
         let made = &made[..children.min(made.len())];
         let until_ns = made.last().map_or(0, |made| made.asked.ns);
@@ -81,7 +81,7 @@ impl Steps {
         Steps::new(&served[..begun], made)
     }
 
-    /// Whether each child may be of so many requests and no more, on average.
+    /// Whether each child may belong to no more than `most` requests, on average.
     pub(super) fn has_few_pairs(&self, most: usize) -> bool {
         let mut left = most * self.children.len();
         let mut fits = |parent: &Parent| {
@@ -126,8 +126,8 @@ impl Steps {
         }
     }
 
-    /// Gives children whose answers had not come yet each other's answers, and tells how many: what remains
-    /// is a loop in which the same is read and written at the same times, but no request's steps belong together.
+    /// Exchanges the answers of children that were in progress at once, and returns how many were exchanged. The result
+    /// is a loop that reads and writes the same at the same times, in which no request's steps belong together.
     pub(super) fn swap_answers(&mut self) -> usize {
         let mut swapped = vec![false; self.children.len()];
         for at in 0..self.children.len() {
@@ -138,7 +138,7 @@ impl Steps {
             if swapped[at] || others.is_empty() {
                 continue;
             }
-            // Any, but always the same.
+            // An arbitrary one, but always the same.
             let other = others[(at + 1).wrapping_mul(0x9e37_79b9) / 64 % others.len()];
             let heard = self.children[at].heard;
             self.children[at].heard = std::mem::replace(&mut self.children[other].heard, heard);

@@ -13,12 +13,12 @@ enum What {
     Answers,
 }
 
-/// What a loop does in a turn, and when that happened which it does it for.
+/// What a loop does in a turn: the turn and place of its cause, the action, and the request.
 type Todo = ((u64, usize), What, usize);
 
-/// A loop with turns of very different lengths that serves `in_hand` connections. It asks for each request two turns after it
-/// was read, or two turns after a timer of 3 ms, and answers three turns after the answer was read; what is not
-/// `steady` takes any number of turns. Returns what it served and made, in order; the child of request `n` is
+/// A loop with turns of very different lengths that serves `in_hand` connections. It asks for each request two turns
+/// after it was read, or two turns after a timer of 3 ms, and answers three turns after the answer was read; if it is
+/// not `steady`, these take any number of turns. Returns what it served and made, in order; the child of request `n` is
 /// `FIRST_CHILD + n`.
 fn looped(count: usize, in_hand: usize, steady: bool) -> (Vec<Served>, Vec<Made>) {
     let mut random = fastrand::Rng::with_seed(5);
@@ -101,7 +101,7 @@ fn right(assigned: &[Assigned]) -> usize {
     assigned.iter().filter(|one| one.child == FIRST_CHILD + one.parent).count()
 }
 
-/// Nothing is known of any parent, and of what the loop does.
+/// Nothing is known of any parent, or of what the loop does.
 #[test]
 fn the_order_of_a_loop_tells_without_known_parents() {
     let (served, made) = looped(400, 12, true);
@@ -111,7 +111,7 @@ fn the_order_of_a_loop_tells_without_known_parents() {
     assert!(right * 100 >= assigned.len() * 97, "{right} of {}", assigned.len());
 }
 
-/// The control: with no order, nothing is told.
+/// The control: without an order, no parent is inferred.
 #[test]
 fn a_loop_without_an_order_tells_nothing() {
     let (served, made) = looped(400, 12, false);
@@ -131,7 +131,7 @@ fn an_order_that_contradicts_known_parents_tells_nothing() {
     assert_eq!(assign(served, made), []);
 }
 
-/// A guess is no more than that; what is firm is not told again.
+/// Guessed parents are inferred again; firm parents are not.
 #[test]
 fn guesses_are_told_again() {
     let (served, mut made) = looped(400, 12, true);
@@ -149,7 +149,7 @@ fn guesses_are_told_again() {
     assert!(right * 100 >= assigned.len() * 97, "{right} of {}", assigned.len());
 }
 
-/// With one request at a time there is nothing to tell, and nothing that could be mixed up.
+/// With one request at a time there is nothing to infer, and no answers that could be mixed up.
 #[test]
 fn without_a_control_and_known_parents_nothing_is_told() {
     let (served, made) = looped(60, 1, true);

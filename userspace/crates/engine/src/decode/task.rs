@@ -1,10 +1,10 @@
-//! What a thread has done with a runtime's task.
+//! Decodes what a thread has done with a runtime's task.
 
 use rpcprobe_record::*;
 
 use crate::event::TaskChange;
 
-/// That of a record (`enum runtime_task_change` of `bpf/records.h`); `None`: of a later version.
+/// The change that a record reports (`enum runtime_task_change` of `bpf/records.h`); `None`: a later version's.
 pub(super) fn task_change(hdr: &RecHdr) -> Option<TaskChange> {
     Some(match hdr.flags {
         RUNTIME_TASK_RUNS => TaskChange::Runs,

@@ -1,13 +1,13 @@
-//! When what a thread read had arrived.
+//! When the bytes that a thread read had arrived.
 
 use crate::classify::syscall::{waits, Waits};
 use crate::event::{Call, Object};
 use crate::timeline::gallop::latest_before;
 use crate::timeline::{ThreadId, Why, World};
 
-/// When the first byte of this read arrived, as far as it is known. Where its arrival was not told (of TCP it
-/// is): at the wake-up, if the thread slept for it in the read or in the poll before it; else by the read's
-/// begin.
+/// When the first byte of this read arrived, as far as it is known. If the arrival was not reported (for TCP it is): at
+/// the wake-up, if the thread slept for the byte in the read or in the poll before it; otherwise by the begin of the
+/// read.
 pub(super) fn arrival_ns(
     world: &World,
     thread: ThreadId,
@@ -24,7 +24,7 @@ pub(super) fn arrival_ns(
         return call.enter_ns;
     };
     let polled = waits(open.nr, None) == Waits::Readiness;
-    // A poll may have told of several: what was read in between had been the first.
+    // A poll may have reported several descriptors. If the thread read in between, an earlier one had ended the poll.
     let first = || {
         let calls = latest_before(&t.calls, |other| other.enter_ns < call.enter_ns);
         !{ calls }

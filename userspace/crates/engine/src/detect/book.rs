@@ -1,4 +1,5 @@
-//! What all detectors share: ids and parents, who asks on a connection, what the user wants, and what was found.
+//! What all detectors share: ids and parents, which end asks on a connection, what the user selected, and what was
+//! found.
 
 use rustc_hash::FxHashMap;
 
@@ -19,18 +20,19 @@ pub(super) struct Book {
     pub(super) roles: Roles,
     /// What the user asked for.
     pub(super) wanted: Wanted,
-    /// The target ran already when the capture began: requests that ended before then are left out.
+    /// Set if the target ran already when the capture began: the time of that begin. Requests that ended before it are
+    /// left out.
     pub(super) attached_ns: Option<u64>,
-    /// It is known beforehand that there are others than those that are used when there are none.
+    /// It is known beforehand that there are requests of other kinds than the fallbacks.
     pub(super) no_fallback: bool,
     carried: Carried,
-    /// Requests whose parents are not told yet.
+    /// Requests whose parents are not known yet.
     children: Children,
     families: Families,
     found: Vec<Box<Found>>,
-    /// Since the last event.
+    /// Requests of the fallback kinds that were not taken yet.
     fallback: Vec<Box<Found>>,
-    /// A request was found of a kind that is not only used when there are no others.
+    /// A request of a kind that is no fallback was found.
     found_primary: bool,
 }
 
@@ -47,32 +49,33 @@ impl Book {
         self.found.extend(self.children.take(world, Box::new(found), &mut self.causality));
     }
 
-    /// Whether parents of requests are not told yet.
+    /// Whether any requests wait until their parents are known.
     pub(super) fn waits(&self) -> bool {
         !self.children.is_empty()
     }
 
-    /// Looks again at those requests whose parents what a thread has done now may tell.
+    /// Looks again at requests whose parents may be shown by what a thread has just done.
     pub(super) fn thread_did(&mut self, world: &World, thread: ThreadId) {
         self.found.extend(self.children.told_by(world, thread, &mut self.causality));
     }
 
-    /// Looks again at requests that have waited long enough; `over`: at all.
+    /// Looks again at requests that have waited long enough; `over`: at all requests.
     pub(super) fn sweep(&mut self, world: &World, over: bool) {
         self.found.extend(self.children.sweep(world, over, &mut self.causality));
     }
 
-    /// The earliest begin of the requests whose parents are not told yet.
+    /// The earliest begin of the requests whose parents are not known yet.
     pub(super) fn since_ns(&self) -> Option<u64> {
         self.children.since_ns()
     }
 
-    /// Of a kind that is used when there are no others.
+    /// Adds a request of a fallback kind, which is used when there are no others.
     pub(super) fn found_fallback(&mut self, found: Found) {
         self.fallback.push(Box::new(found));
     }
 
-    /// Whether there are requests of other kinds than those that are given where there are none.
+    /// Whether there are requests of other kinds than the fallbacks, so that fallbacks are left out. Found requests do
+    /// not count if the user selected a fallback kind.
     pub(super) fn has_primary(&self) -> bool {
         self.no_fallback || self.found_primary && !self.wanted.names_fallback()
     }
@@ -82,24 +85,24 @@ impl Book {
         self.carried.0.contains_key(&channel)
     }
 
-    /// Whether answers were.
+    /// Whether answers were found on the channel.
     pub(super) fn carries_answers(&self, channel: Object) -> bool {
         self.carried.0.get(&channel).is_some_and(|carries| carries.answers)
     }
 
-    /// Whether anything was found since it was taken last.
+    /// Whether anything was found and not taken yet.
     pub(super) fn has_found(&self) -> bool {
         !(self.found.is_empty() && self.fallback.is_empty())
     }
 
-    /// Takes what was found and is asked for.
+    /// Takes the found requests that the user selected.
     pub(super) fn take_found(&mut self, world: &World) -> Vec<Box<Found>> {
         let mut found = std::mem::take(&mut self.found);
         found.retain(|found| self.gives(world, found));
         for found in &found {
             self.families.note(world, found, &self.causality);
         }
-        // Of what began before the capture, who asks may not have been known.
+        // If a request began before the capture, it may not have been known which end asks.
         let attached_ns = self.attached_ns.unwrap_or(0);
         for found in found.iter().filter(|found| found.goal.start_ns >= attached_ns) {
             self.carried.note(world, found);
@@ -107,7 +110,7 @@ impl Book {
         found
     }
 
-    /// Parents of those requests of which nothing else has told, by the times of all.
+    /// Parents of requests without other evidence, inferred from the times of all requests.
     pub(super) fn assigned(&mut self) -> Vec<Assigned> {
         self.families.assign()
     }
@@ -118,13 +121,13 @@ impl Book {
         fallback
     }
 
-    /// Whether a request is of the capture, and the user asked for such requests.
+    /// Whether a request belongs to the capture, and the user selected such requests.
     fn gives(&self, world: &World, found: &Found) -> bool {
         found.goal.end_ns >= self.attached_ns.unwrap_or(0)
             && self.wanted.takes(found.request.kind, |port| found.has_port(world, port))
     }
 
-    /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can name.
+    /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can refer to.
     pub(super) fn forget(&mut self, world: &World, horizon_ns: u64) {
         self.roles.forget(world);
         self.causality.forget(world, horizon_ns);
@@ -138,7 +141,7 @@ impl Book {
     }
 }
 
-/// What the requests say of a channel that were found on it.
+/// What the requests found on a channel show about it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Carries {
     answers: bool,

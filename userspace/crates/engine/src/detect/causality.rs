@@ -1,10 +1,10 @@
 //! Finds the parent of a request: the request that a server was serving when it asked another server, or
 //! started a program.
 //!
-//! A process serves a question from its receipt to its answer. What a request is asked for is told by what its thread had
-//! just taken in, and by what is given out just after its answer has come ([`crate::ownership::adjacent`]); and by
-//! which questions were served all the while. [`evidence`] says how sure these make it. Where nothing tells, a request has no
-//! parent.
+//! A process serves a question from its receipt to its answer. Three things show for which question a request is asked:
+//! what its thread had just taken in, what is given out just after its answer has come
+//! ([`crate::ownership::adjacent`]), and which questions were served throughout. [`evidence`] defines how certain these
+//! make it. Without evidence, the parent is the program in whose life the request lies, if there is one.
 //!
 //! The invariant: a child begins between its parent's receipt and its parent's answer. It is checked when the child
 //! is found ([`Causality::parent_of`]), and once more where rows are written (`attribute/numbers.rs`).
@@ -45,7 +45,8 @@ struct AskedOn {
     first: u64,
     /// Its answer has come.
     heard: bool,
-    /// For whom it seems to be; `None`, too, where another was under way: which is heard of next is not known.
+    /// The question for which it seems to be asked. Also `None` if another request was in progress on the connection:
+    /// then it is not known which of them is answered next.
     of: Option<Taken>,
 }
 
@@ -61,15 +62,15 @@ pub(super) struct Causality {
 /// Where a request is asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// The channel of the question, and that on which the answer comes.
+    /// The channel of the question, and the channel of the answer.
     pub(super) channels: [Object; 2],
     /// Number of the question's first byte.
     pub(super) first: u64,
 }
 
 impl Causality {
-    /// A process has taken a question in: it gets an id if its process asks others. `pieces`: that it is not answered yet
-    /// only means that more of it comes.
+    /// A process has taken in a question. The question gets an id if the process asks others. `pieces`: while a
+    /// question on the same channel is unanswered, later reads are pieces of it.
     pub(super) fn begin(
         &mut self,
         process: ProcessId,
@@ -80,7 +81,7 @@ impl Causality {
         self.services.begin(process, taken, asked, pieces, &mut self.ids);
     }
 
-    /// Forgets connections that the world has forgotten, and parents whose children began before `horizon_ns`.
+    /// Forgets connections that the world has forgotten, and parents whose children all began before `horizon_ns`.
     pub(super) fn forget(&mut self, world: &World, horizon_ns: u64) {
         self.services.forget(world, horizon_ns);
         self.asked.retain(|_, all| {
@@ -92,8 +93,9 @@ impl Causality {
         self.programs.forget(horizon_ns);
     }
 
-    /// What is known of the request for which a thread asks somebody else, or starts a program, at that time; `None` if
-    /// its process serves nothing, and it has taken nothing in. `opened`: who opened the connection for it, and when.
+    /// What is known about the parent when a thread asks another server, or starts a program, at `asked_ns`. `None` if
+    /// the thread's process serves nothing and the thread has taken in nothing. `opened`: the thread that opened the
+    /// connection for this request, and when.
     pub(super) fn asks(
         &mut self,
         world: &World,
@@ -102,8 +104,8 @@ impl Causality {
         place: Option<Place>,
     ) -> Option<Asking> {
         let process = world.thread(thread).process;
-        // A connection of a pool was opened for nobody, or long ago.
-        // Nor is one for whoever opened it where another task hands on what is asked on it.
+        // A connection of a pool was opened for no request, or long ago. A connection is not for its opener either if
+        // another task hands over what is asked on it.
         let opened = opened.filter(|_| !was_handed(world, (thread, asked_ns)));
         let begun = opened.and_then(|(thread, at_ns)| self.begun(world, (thread, at_ns), false));
         let begun = begun.or_else(|| self.begun(world, (thread, asked_ns), true));
@@ -124,8 +126,9 @@ impl Causality {
         Some(Asking { process, thread, asked_ns, begun, own, place })
     }
 
-    /// What a thread had just taken in at that time: a question that its process serves, or an answer to what was asked for
-    /// one. `handed`: or what those had taken in by which it was handed what it does.
+    /// What a thread had just taken in at `at_ns`: a question that its process serves, or the answer to a request that
+    /// was asked for such a question. `handed`: also considers what was taken in by the tasks that handed the thread
+    /// its work.
     fn begun(
         &self,
         world: &World,
@@ -139,7 +142,7 @@ impl Causality {
         };
         let own = taken((thread, at_ns));
         let (at, (mark, adjacency)) = match own {
-            // A connection's, which has been handed something since it heard that answer.
+            // A task of a connection that has been handed work since it heard that answer.
             Some((_, (mark, _)))
                 if mark.kind == MarkKind::Hears && was_handed(world, (thread, at_ns)) =>
             {
@@ -150,7 +153,8 @@ impl Causality {
         self.begun_at(world, (at, at_ns), mark, adjacency)
     }
 
-    /// What the first of these tasks that had just taken anything in had, as it handed on that for which another asked at that time.
+    /// What the first of the tasks `by` that had just taken in anything had taken in, when they handed on what another
+    /// task asked for at `asked_ns`.
     fn begun_by(&self, world: &World, by: &[(ThreadId, u64)], asked_ns: u64) -> Option<Begun> {
         let taken = |at: &(ThreadId, u64)| Some((*at, taken_before(world, at.0, at.1)?));
         let (at, (mark, adjacency)) = by.iter().find_map(taken)?;
@@ -180,7 +184,7 @@ impl Causality {
         Some(Begun { taken, adjacency, is_question, at })
     }
 
-    /// The question that it is, by all that is told by now.
+    /// The question that `taken` belongs to, by what is known by now.
     fn told(&self, asking: &Asking, taken: Taken) -> Belongs {
         match taken {
             Taken::Known(asked) => Belongs::To(asked),
@@ -188,7 +192,7 @@ impl Causality {
         }
     }
 
-    /// The answer to what was asked has come.
+    /// The answer to a request has come.
     pub(super) fn heard(&mut self, asking: &Asking) {
         if let Some(asked) = self.asked_on(asking) {
             asked.heard = true;
@@ -201,13 +205,13 @@ impl Causality {
         all.iter_mut().rev().find(|asked| asked.first == first)
     }
 
-    /// The only question that was served from when that was asked until then, by all that is told by now.
+    /// The only question that was served from when the request was asked until `heard_ns`, by what is known by now.
     pub(super) fn only(&self, asking: &Asking, heard_ns: u64) -> Option<Asked> {
         self.services.only(asking.process, (asking.asked_ns, heard_ns))
     }
 
-    /// For whom that was asked, and was answered at `heard_ns`; `Err`: what comes next may still tell. `over`: nothing more is
-    /// waited for.
+    /// Decides for which question a request was asked that was answered at `heard_ns`. `Err`: later events may still
+    /// show it. `over`: does not wait for more events.
     pub(super) fn judge(
         &mut self,
         world: &World,
@@ -268,22 +272,22 @@ impl Causality {
             }
             _ => false,
         };
-        // What was taken in and nobody has told of was served, too; and what is answered next, and had been taken in by then, though a
-        // part of its answer may have been written before.
+        // Two other questions count as served: a question that was taken in and not reported yet; and the question that
+        // is answered next, if it had been read by then, even if a part of its answer was written before.
         let served_too = match given {
             Given::Answer { of, .. } => {
                 world.read_of(&of).is_some_and(|read| read.exit_ns <= asking.asked_ns).then_some(of)
             }
             Given::NotYet | Given::Nothing => None,
         };
-        // What was read last on its own connection may be a later piece of it.
+        // What was read last on the question's own connection may be a later piece of the question.
         let another = |(object, _): &Asked| served_too.is_some_and(|of| of.object != *object);
         let alone = |asked: Option<Asked>| asked.filter(|asked| !untold && !another(asked));
         let (only, own) = (alone(only), alone(asking.own));
         let is_question = begun.is_some_and(|begun| begun.is_question);
         let by_task = is_question && is_task(world, asking.thread);
         let begun = told;
-        // Whom a thread wakes next may have waited for something else that it has.
+        // The thread that a thread wakes next may have waited for something other than the answer.
         let may_err = !is_task(world, asking.thread)
             && back.as_ref().is_some_and(|back| back.by == By::Nothing)
             && begun.is_none();
@@ -301,7 +305,7 @@ impl Causality {
         Ok(linked.unwrap_or(if untold { Judged::Untold } else { Judged::Nobody }))
     }
 
-    /// Whether that may turn out to be asked for the request of that id.
+    /// Whether the request may turn out to be asked for the request with this `id`.
     pub(super) fn may_be_for(&self, asking: &Asking, only: Option<Asked>, id: u64) -> bool {
         let begun = asking.begun.and_then(|begun| match self.told(asking, begun.taken) {
             Belongs::To(asked) => Some(asked),
@@ -312,8 +316,9 @@ impl Causality {
         told.any(|link| link.id == id)
     }
 
-    /// The parent of a request with that window: the request for which it seemed to be made, if it began while that
-    /// one was served; else the program in whose life it lies, unless it was made for a request that nobody has told of.
+    /// The parent of a request with the given window: the request for which it seemed to be made, if it began while
+    /// that request was served. Otherwise the program in whose life it lies, unless it was made for a question that was
+    /// not reported.
     pub(super) fn parent_of(
         &mut self,
         world: &World,
@@ -339,7 +344,7 @@ impl Causality {
         })
     }
 
-    /// When a request that was found was served, if it may be named as a parent.
+    /// When a found request was served, if it may be a parent.
     pub(super) fn served(&self, world: &World, found: &Found) -> Option<Served> {
         let first = found.goal.messages.first()?;
         let named = self.services.named(&(first.object, first.from))?;
@@ -358,8 +363,8 @@ impl Causality {
     }
 }
 
-/// Whether all that the thread gave out is now as it seemed when it asked, where the order in which it did tells for what; `None`: more
-/// may be given out.
+/// For a question inferred from the order of messages: whether everything that the thread gave out still shows the same
+/// question as when the thread asked. `None`: the thread may give out more.
 fn in_order(world: &World, begun: &Begun) -> Option<bool> {
     if begun.adjacency != Adjacency::InOrder {
         return Some(true);
@@ -377,7 +382,7 @@ fn in_order(world: &World, begun: &Begun) -> Option<bool> {
     }
 }
 
-/// The tasks through which a thread was handed what it asks for at that time, since it last moved anything.
+/// The tasks through which a thread was handed, since it last moved a message, what it asks for at `at_ns`.
 fn askers(
     world: &World,
     thread: ThreadId,
@@ -387,13 +392,13 @@ fn askers(
     handed_through(world, thread, (before.map_or(0, |mark| mark.exit_ns), at_ns))
 }
 
-/// Whether a thread was handed anything for what it does at that time, since it last moved anything.
+/// Whether a thread was handed anything, since it last moved a message, for what it does at `at_ns`.
 fn was_handed(world: &World, (thread, at_ns): (ThreadId, u64)) -> bool {
     askers(world, thread, at_ns).next().is_some() || !rivals(world, (thread, at_ns)).is_empty()
 }
 
-/// The tasks of which each handed a thread something, if several did before it went on: for which of them it asks at that time is not
-/// known then.
+/// The tasks that each handed a thread something before it ran, if there are several. Then it is not known for which of
+/// them it asks at `at_ns`.
 fn rivals(world: &World, (thread, at_ns): (ThreadId, u64)) -> Vec<(ThreadId, u64)> {
     let before = last_before(&world.thread(thread).marks.list, |mark| mark.exit_ns <= at_ns);
     handed_by_several(world, thread, before.map_or(0, |mark| mark.exit_ns), at_ns)
@@ -401,25 +406,26 @@ fn rivals(world: &World, (thread, at_ns): (ThreadId, u64)) -> Vec<(ThreadId, u64
 
 /// An answer that was handed back.
 struct Back {
-    /// The task that was given it, and those that had handed on to it what it was asked for: when each did.
+    /// The task that was given the answer, followed by the tasks that had handed it the work; each with the time when
+    /// it asked or handed on.
     to: Vec<(ThreadId, u64)>,
     woken_ns: u64,
     by: By,
 }
 
-/// How a task that was given an answer had had it asked for.
+/// How the task that was given an answer is connected with the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// It had handed that on, or asked itself.
+    /// It had asked itself, or had handed on what was asked.
     HandOver,
-    /// The same, as one of several of which one did.
+    /// The same, but it is one of several tasks that may have done so.
     Rival,
-    /// As far as is known it had not.
+    /// No connection is known.
     Nothing,
 }
 
-/// To whom an answer was handed back: the task that asked, or one of those by which it was handed that, or by which it may have been;
-/// or else another one that serves requests.
+/// The task to which an answer was handed back: the task that asked, or a task that handed it the work, or may have
+/// handed it the work; otherwise another task that serves requests.
 fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
     let asker = (asking.thread, asking.asked_ns);
     if !is_task(world, asking.thread) && !works_for_others(world, asking, heard) {
@@ -432,7 +438,7 @@ fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
         let mut chain = vec![first];
         match by {
             By::HandOver => chain.extend(askers(world, first.0, first.1)),
-            // It asks for its own questions, whoever woke it.
+            // It asks for its own questions, whichever task woke it.
             _ if world.thread(first.0).marks.takes_questions() => {}
             _ => chain.extend(handed_through(world, first.0, (0, first.1))),
         }
@@ -454,8 +460,9 @@ fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
     })
 }
 
-/// Whether a thread asked for what others had handed it, and heard one answer alone: it takes no questions in, and a thread that had has ended
-/// its last rest before it asked. One that answers itself asks for what it has taken in.
+/// Whether a thread asked for work that others had handed it, and heard one answer alone. Such a thread takes in no
+/// questions, and a thread with a question has ended its last rest before it asked. A thread that answers questions
+/// itself asks for what it has taken in.
 fn works_for_others(world: &World, asking: &Asking, heard: &Heard) -> bool {
     let marks = &world.thread(heard.thread).marks;
     let last = count_before(&marks.list, |mark| mark.exit_ns < heard.exit_ns);
@@ -471,7 +478,7 @@ fn works_for_others(world: &World, asking: &Asking, heard: &Heard) -> bool {
 }
 
 impl Back {
-    /// What the first of them that gives anything out gave out next.
+    /// What the first of these tasks that gives out an answer gave out next.
     fn given(&self, world: &World) -> Given {
         let given = || self.to.iter().map(|(id, _)| given_next(world, *id, self.woken_ns));
         let is_answer = |given: &Given| matches!(given, Given::Answer { .. });
@@ -480,13 +487,13 @@ impl Back {
     }
 }
 
-/// A step of a thread, by a call that began or ended just then.
+/// The step of a thread at `ns`, when one of its calls began or ended.
 pub(super) fn step(world: &World, thread: ThreadId, ns: u64) -> Step {
     let turn = world.polls_at(thread, ns).filter(|number| *number > 0);
     let turn = turn.map(|number| Turn { thread, number, begun_ns: world.polled(thread, number) });
     Step { ns, turn }
 }
 
-/// What a thread does next may still tell for whom it asked.
+/// What a thread does next may still show for which question it asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotYet;

@@ -1,4 +1,4 @@
-//! Requests that were found and whose parents are not told yet: what their threads do next may still tell.
+//! Found requests whose parents are not known yet. What their threads do next may still show the parents.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
 use rpcprobe_model::Certainty;
 
-/// Interval between two looks at those that wait for what may not come.
+/// Interval between two checks of requests that wait for evidence which may not come.
 const SWEEP_EVERY_NS: u64 = 20_000_000;
 
-/// A request whose parent is not told yet.
+/// A request whose parent is not known yet.
 #[derive(Debug)]
 struct Child {
     found: Box<Found>,
-    /// The only question that was served all the while, as it was found.
+    /// The only question that was served throughout, as known when the request was found.
     only: Option<Asked>,
 }
 
@@ -26,7 +26,7 @@ impl Child {
         self.found.made_for.heard.map_or(self.found.goal.end_ns, |heard| heard.exit_ns)
     }
 
-    /// The only question that was served all the while.
+    /// The only question that was served throughout.
     fn only(&self, asking: &Asking, causality: &Causality) -> Option<Asked> {
         match asking.took_bytes() {
             true => causality.only(asking, self.heard_ns()),
@@ -37,13 +37,13 @@ impl Child {
 
 #[derive(Debug, Default)]
 pub(super) struct Children {
-    /// By the process, and its thread that had the answer.
+    /// By the process, and its thread that received the answer.
     waiting: BTreeMap<(ProcessId, ThreadId), Vec<Child>>,
     swept_ns: u64,
 }
 
 impl Children {
-    /// Takes a request that was found, and gives it back with its parent, unless that may still be told.
+    /// Takes a found request. Returns it with its parent, unless later events may still show the parent.
     pub(super) fn take(
         &mut self,
         world: &World,
@@ -70,7 +70,8 @@ impl Children {
         }
     }
 
-    /// Those that may be children of that request of a process, which is found now; and all that is told by now.
+    /// Requests that may be children of the request `id` of a process, which is found now; and all requests whose
+    /// parents are known by now.
     pub(super) fn before(
         &mut self,
         world: &World,
@@ -93,12 +94,12 @@ impl Children {
         threads.into_iter().flat_map(each).collect()
     }
 
-    /// Whether none is left.
+    /// Whether no request waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Those that are told by what the thread has done now.
+    /// Requests whose parents are shown by what the thread has just done.
     pub(super) fn told_by(
         &mut self,
         world: &World,
@@ -109,7 +110,7 @@ impl Children {
         self.look(world, key, causality, |_, _| false)
     }
 
-    /// Those that have waited long enough; `over`: all.
+    /// Requests that have waited long enough; `over`: all requests.
     pub(super) fn sweep(
         &mut self,
         world: &World,
@@ -125,7 +126,8 @@ impl Children {
         keys.into_iter().flat_map(|key| self.look(world, key, causality, |_, _| over)).collect()
     }
 
-    /// Looks at those that a thread had the answers of; `over`: of which nothing more is waited for.
+    /// Looks at the requests whose answers a thread received. `over`: whether a request is decided without waiting for
+    /// more.
     fn look(
         &mut self,
         world: &World,
@@ -148,12 +150,12 @@ impl Children {
         told
     }
 
-    /// The earliest begin of them.
+    /// The earliest begin of the waiting requests.
     pub(super) fn since_ns(&self) -> Option<u64> {
         self.waiting.values().flatten().map(|child| child.found.goal.start_ns).min()
     }
 
-    /// Adds of whom and what they speak.
+    /// Adds the threads, processes and channels that they refer to.
     pub(super) fn hold(&self, held: &mut Held) {
         for child in self.waiting.values().flatten() {
             child.found.hold(held);
@@ -161,7 +163,7 @@ impl Children {
     }
 }
 
-/// With its parent, if that is told; else the child again.
+/// The request with its parent, if that is decided; otherwise the child again.
 fn judged(
     world: &World,
     child: Child,

@@ -1,5 +1,5 @@
-//! What each process served and asked others for, so that in the end the parents of which nothing else told are told by the
-//! times of all ([`rpcprobe_assign`]).
+//! What each process served, and what it asked others. In the end, parents without other evidence are inferred from the
+//! times of all requests ([`rpcprobe_assign`]).
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -12,12 +12,12 @@ use crate::timeline::{ProcessId, World};
 use rpcprobe_assign::{Assigned, Family, Made, Step};
 use rpcprobe_model::Certainty;
 
-/// Of all processes that ask others while they serve.
+/// One [`Family`] for each process that asks others while it serves.
 #[derive(Debug, Default)]
 pub(super) struct Families(BTreeMap<ProcessId, Family>);
 
 impl Families {
-    /// Notes a request that was found, and has the parent that is told.
+    /// Notes a found request, with its parent as far as it is known.
     pub(super) fn note(&mut self, world: &World, found: &Found, causality: &Causality) {
         let id = found.request.request_id;
         let process = found.goal.server_process;
@@ -37,14 +37,14 @@ impl Families {
         self.0.entry(asking.process()).or_default().makes(made);
     }
 
-    /// The parents that the times of all tell.
+    /// The parents inferred from the times of all requests.
     pub(super) fn assign(&mut self) -> Vec<Assigned> {
         let all = std::mem::take(&mut self.0).into_values();
         all.flat_map(Family::finish).collect()
     }
 }
 
-/// Whom that asks: where on the network it leads to, or 0.
+/// Which server is asked: a hash of the network address to which the channel leads, or 0.
 fn whom(world: &World, asking: &Asking) -> u64 {
     let channel = asking.asks_on().and_then(|channel| world.channels.get(&channel));
     let Some([_, to]) = channel.and_then(|channel| channel.ends) else { return 0 };

@@ -15,56 +15,57 @@ use rpcprobe_model::{End, Kind, Reason, Request, Who};
 pub struct Found {
     pub request: Request,
     pub goal: Goal,
-    /// The channels on which it was found: that of its question, and that of its answer if that is no connection's
-    /// other direction.
+    /// The channels on which it was found: the channel of its question and, if that is not the other direction of the
+    /// same connection, the channel of its answer.
     pub channels: [Option<Object>; 2],
-    /// What tells for which request, or in which program's life, it was made.
+    /// Evidence of the request for which, or the program in whose life, it was made.
     pub(super) made_for: MadeFor,
 }
 
-/// What tells for which request another one was made.
+/// Evidence of the request for which another request was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MadeFor {
-    /// What was known as it was asked; `None`: its process served nothing.
+    /// What was known when it was asked; `None`: its process served nothing.
     pub(super) asking: Option<Asking>,
-    /// Who had the answer; `None`: none has come, or nobody waited for it.
+    /// The call that received the answer; `None`: no answer has come, or no thread waited for it.
     pub(super) heard: Option<Heard>,
-    /// The process whose program's life it lies in.
+    /// The process of the program in whose life it lies.
     pub(super) program: Option<ProcessId>,
-    /// It was asked while others were served, and nothing tells for which; the times of all may.
+    /// It was asked while others were served, and nothing shows for which of them; the times of all requests may show
+    /// it.
     pub(super) orphan: bool,
-    /// The question for which its server asked it, by that one's first byte, and whether that is sure.
+    /// The question for whose sake it was asked, by the question's first byte, and whether that is sure.
     pub(super) sake: Option<(Asked, bool)>,
 }
 
 impl Found {
-    /// One that was found by other things than messages.
+    /// A request that was found by other evidence than messages.
     pub(super) fn without_channels(request: Request, goal: Goal) -> Found {
         Found { request, goal, channels: [None; 2], made_for: MadeFor::default() }
     }
 
-    /// Tells the world for whose sake it was asked, now that more is known than as it was.
+    /// Tells the world for whose sake it was asked, now that more is known than when it was asked.
     pub(crate) fn tell_sake(&self, world: &mut World) {
         let (Some(((object, first), sure)), [asked, heard]) =
             (self.made_for.sake, &self.goal.messages[..])
         else {
             return;
         };
-        // As its reader's mark has it.
+        // Take the range of bytes that the mark of the question's reader has.
         let first = Question { object, from: first, to: first.saturating_add(1) };
         let Some(read) = world.read_of(&first) else { return };
         let question = Question { object, from: read.from, to: read.to };
         world.for_whose_sake([asked, heard], question, sure);
     }
 
-    /// The request that it was made for, if that is one that was served, and whether that is sure; `None`, too, if this one was
-    /// answered later.
+    /// The request for which it was made, if that is a request that was served, and whether that is sure. Also `None`
+    /// if this request was answered after its parent.
     pub(crate) fn served_parent(&self) -> Option<(u64, bool)> {
         let (_, sure) = self.made_for.sake.filter(|_| !self.request.detached)?;
         Some((self.request.parent_request_id?, sure))
     }
 
-    /// Who has the work of its walk.
+    /// The request, as the claimant of the work on its path.
     pub(crate) fn claimant(&self) -> Claimant {
         let Found { request, goal, .. } = self;
         Claimant {
@@ -78,7 +79,7 @@ impl Found {
         }
     }
 
-    /// Adds of whom and what it speaks.
+    /// Adds the threads, processes and channels that it refers to.
     pub(crate) fn hold(&self, held: &mut Held) {
         let goal = &self.goal;
         held.threads.insert(goal.client);
@@ -87,7 +88,7 @@ impl Found {
         held.channels.extend(goal.messages.iter().map(|message| message.object));
     }
 
-    /// Whether one of its channels leads from or to that port.
+    /// Whether one of its channels leads from or to `port`.
     pub(super) fn has_port(&self, world: &World, port: u16) -> bool {
         let known = self.channels.iter().flatten().filter_map(|object| world.channels.get(object));
         { known }.any(|channel| channel.has_port(port))
@@ -119,7 +120,7 @@ pub(super) fn end_of(world: &World, thread: ThreadId, at_ns: u64) -> End {
     End { pid: world.process_of(thread).tgid, tid: t.tid, comm: t.name_at(at_ns).to_string() }
 }
 
-/// The end of the process of one end, before the answer.
+/// The reason of a request without an answer, if the process at one end (`who`) has exited.
 pub(super) fn exit_reason(who: Who, world: &World, process: ProcessId) -> Reason {
     let code = world.processes[process as usize].exit_code.unwrap_or(0);
     match code & 0x7f {

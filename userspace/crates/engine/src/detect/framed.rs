@@ -1,10 +1,10 @@
-//! Detects requests inside byte streams with known framing. What each protocol is, `protocols` tells.
+//! Detects requests inside byte streams with known framing. `protocols` describes each protocol.
 //!
-//! The kernel side reports where frames and messages begin and end. Here they become exchanges: the frames of
-//! one stream, a call and the reply with its XID, or, where answers come in the order of the questions, the
-//! nth of each. A request lasts from the entry of the call that sent its first byte to the exit of the call
-//! that received the last byte of its answer; where one thread of a client reads for others, until the thread
-//! that asked is on a CPU.
+//! The kernel side reports where frames and messages begin and end. Here they become exchanges: the frames of one
+//! stream; a call and the reply with its XID; or, where answers come in the order of the questions, the nth question
+//! and the nth answer. A request lasts from the entry of the call that sent its first byte to the exit of the call that
+//! received the last byte of its answer. If one thread of a client reads for others, it lasts until the thread that
+//! asked is on a CPU.
 
 mod completion;
 mod connection;
@@ -34,8 +34,8 @@ pub(super) struct Framed {
     connections: FxHashMap<u32, Connection>,
     next: u32,
     swept_ns: u64,
-    /// Those of which something was told since the last check, and those for which time makes a difference: of the others
-    /// nothing has to be decided.
+    /// Connections about which something was reported since the last check, and connections whose state changes with
+    /// time. For the others nothing has to be decided.
     restless: Vec<u32>,
 }
 
@@ -51,9 +51,9 @@ impl Detect for Framed {
         }
     }
 
-    /// What the process has open will not be answered, unless records are late.
+    /// Exchanges that the process has open will not be answered, unless records are late.
     fn exit(&mut self, world: &World, process: ProcessId, _at_ns: u64, _book: &mut Book) {
-        // Most processes that exit, of the whole machine, are no end of any connection.
+        // Exits of the whole machine are recorded. Most of these processes are not an end of any connection.
         if !world.processes[process as usize].has_connections {
             return;
         }
@@ -87,12 +87,13 @@ impl Detect for Framed {
 }
 
 impl Framed {
-    /// Whether it alone looks at what moves through a channel: one of a connection with known framing.
+    /// Whether a channel belongs to a connection with known framing. Only this detector looks at transfers on such a
+    /// channel.
     pub(super) fn takes(&self, channel: Object) -> bool {
         !self.by_channel.is_empty() && self.by_channel.contains_key(&channel)
     }
 
-    /// Decides what has waited long enough.
+    /// Decides exchanges that have waited long enough.
     #[inline]
     pub(super) fn settle(&mut self, world: &World, book: &mut Book) {
         if world.now_ns >= self.swept_ns.saturating_add(SWEEP_EVERY_NS) {
@@ -100,7 +101,7 @@ impl Framed {
         }
     }
 
-    /// The connection of a channel, of which something is told.
+    /// The connection of a channel about which something is reported.
     fn connection(&mut self, channel: Object) -> Option<&mut Connection> {
         if self.by_channel.is_empty() {
             return None;
@@ -136,21 +137,21 @@ impl Framed {
         connection.told(world, unit, book);
     }
 
-    /// Where messages begin on a channel is not known any more.
+    /// It is no longer known where messages begin on a channel.
     fn framing_lost(&mut self, world: &World, channel: Object, why: GapWhy, book: &mut Book) {
         let Some(connection) = self.connection(channel) else { return };
         connection.gap(world, channel, Torn::Framing(why));
         connection.decide(world, channel, false, book);
     }
 
-    /// Another connection has come to be between a channel's ends: what is open was asked on the one before.
+    /// A new connection was established between a channel's ends: what is open was asked on the former connection.
     fn reopened(&mut self, world: &World, channel: Object, book: &mut Book) {
         let Some(connection) = self.connection(channel) else { return };
         connection.reopen(world);
         connection.decide(world, channel, false, book);
     }
 
-    /// Looks at what a message calls.
+    /// Looks at the method that a message calls.
     fn method(&mut self, world: &World, method: &Method, book: &mut Book) {
         let Some(connection) = self.connection(method.channel) else { return };
         let offset = method.offset.saturating_add(world.base(method.channel));
@@ -165,7 +166,7 @@ impl Framed {
         }
     }
 
-    /// Decides what has waited long enough; `over`: all of it.
+    /// Decides exchanges that have waited long enough; `over`: all exchanges.
     fn sweep(&mut self, world: &World, over: bool, book: &mut Book) {
         self.swept_ns = world.now_ns;
         let mut restless = match over {
@@ -191,7 +192,7 @@ impl Framed {
     }
 }
 
-/// Services begun on a connection before its framing was known are none.
+/// Withdraws services that began on a connection before its framing was known: they are not real.
 fn withdraw_other_services(world: &World, unit: &Unit, book: &mut Book) {
     for object in [unit.channel, unit.reverse] {
         let reads = world.channels.get(&object).into_iter().flat_map(|channel| &channel.reads);

@@ -1,9 +1,9 @@
-//! Detects `pipe`, `unix` and `tcp` requests as turns.
+//! Detects `pipe`, `unix`, `tcp` and `udp` requests as turns.
 //!
-//! A client process writes on one channel, another process reads those bytes and later writes on a second
-//! channel, and the client reads them. The second channel is any pipe, or the other direction of the same
-//! connection. The process that opened the connection is its client, or else the one that wrote first on a pair of
-//! channels; that is decided once. A turn ends when the client writes again, so an answer read in pieces is one answer.
+//! A client process writes on one channel, another process reads those bytes and later writes on a second channel, and
+//! the client reads them. The second channel is any pipe, or the other direction of the same connection. The client is
+//! the process that opened the connection or, if that was not seen, the process that wrote first on a pair of channels;
+//! that is decided once. A turn ends when the client writes again, so an answer read in pieces is one answer.
 
 mod answer;
 mod turn;
@@ -24,10 +24,10 @@ use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
 use answer::Answer;
 use turn::{Ended, Turn};
 
-/// Reads remembered for a write that is still under way.
+/// Number of reads that are remembered for a write that is still in progress.
 const RECENT_READS: usize = 64;
 
-/// A read, and when the last had ended of all that were told until then.
+/// A read, and the latest end of all reads that were reported up to this one.
 #[derive(Debug)]
 struct RecentRead {
     object: Object,
@@ -107,13 +107,13 @@ impl HalfDuplex {
         }
     }
 
-    /// Forgets a connection whose framing is known now: turns begun on it are none.
+    /// Forgets a connection whose framing is known now, with the turns that were begun on it.
     pub(super) fn leave(&mut self, channels: [Object; 2]) {
         self.turns.retain(|(_, object), _| !channels.contains(object));
         self.unsettled.retain(|turn| !channels.contains(&turn.object));
     }
 
-    /// A process closes the socket of that inode: what it asked there has all the answer it will get.
+    /// A process closes a socket: what it asked on that connection has all the answer it will get.
     #[inline(never)]
     fn connection_closed(&mut self, thread: ThreadId, process: ProcessId, call: &Call) {
         let Some(io) = call.io.filter(|io| io.object.is_stream() && !call.unfinished) else {
@@ -172,8 +172,7 @@ impl HalfDuplex {
             turn.reads.retain(|(_, read)| read.exit_ns <= bytes.enter_ns);
             turn.life.end(Ended::AskedAgain, bytes.enter_ns);
         }
-        // A call's record comes when it ends: an answer read meanwhile, by another thread, is this
-        // message's.
+        // A call's record comes when it ends. An answer that another thread read meanwhile belongs to this message.
         let answers = |on: &Object, read: &Transfer| {
             let Some(channel) = world.channels.get(on) else { return false };
             match Channel::find(&channel.writes, read.to - 1) {
@@ -216,7 +215,7 @@ impl HalfDuplex {
             })
             .collect();
         turn.reads.reverse();
-        // The one before has ended.
+        // The former turn has ended.
         self.unsettled.extend(self.turns.insert(key, turn));
     }
 
@@ -226,7 +225,7 @@ impl HalfDuplex {
         let mut unsettled = std::mem::take(&mut self.unsettled);
         for turn in unsettled.drain(..) {
             let late = clock.gives_up(Patience::Record, turn.over_ns(world));
-            // Without a loss, what nobody has told of is still to come, or came after the end.
+            // Without lost records, what was not reported is still to come, or came after the end.
             let torn = late && world.losses.first(turn.life.since_ns(), world.now_ns).is_some();
             match turn.answer(world, torn, book) {
                 Answer::Found(answered) => turn.found(world, &answered, book),

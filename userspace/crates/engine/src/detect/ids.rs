@@ -1,12 +1,12 @@
-//! Numbers of requests, as the engine gives them: with gaps. The tables have others. And how a request is referred to
-//! before it is found, and by its children.
+//! Ids of requests, as the engine assigns them: with gaps. The tables have other ids. Also how requests are referred to
+//! before they are found, and by their children.
 
 use crate::event::Object;
 
-/// Marks ids given ahead.
+/// Marks ids to which other requests may refer.
 const AHEAD: u64 = 1 << 62;
 
-/// Ids given so far.
+/// Ids assigned so far.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     last: u64,
@@ -19,20 +19,20 @@ impl Ids {
         self.last
     }
 
-    /// An id for a request that is yet to be found, if it ever is: others may name it as their parent.
+    /// An id for a request that will perhaps be found later. Other requests may name it as their parent.
     pub(super) fn ahead(&mut self) -> u64 {
         AHEAD | self.next()
     }
 }
 
-/// A request by the first byte of its message.
+/// A request, named by the channel and first byte of its question.
 pub(super) type Asked = (Object, u64);
 
-/// The request for which another one seems to be asked.
+/// The request for which another request seems to be asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub(super) asked: Asked,
-    /// Its id, given ahead.
+    /// Its id, assigned before it is found.
     pub(super) id: u64,
 }
 
@@ -42,16 +42,16 @@ pub(super) struct Parent {
     pub(super) id: u64,
     /// The parent was answered before its child was.
     pub(super) detached: bool,
-    /// It is a request that its server served; else the life of a program.
+    /// The parent is a request that the server served; otherwise it is the life of a program.
     pub(super) serves: bool,
 }
 
-/// An id that others may name, made of one that was given to a request as it was found.
+/// Turns the id of a found request into an id to which others may refer.
 pub(super) fn as_ahead(id: u64) -> u64 {
     AHEAD | id
 }
 
-/// Whether an id was given before its request was found: no others are named as parents.
+/// Whether others may refer to a request with this id. No other requests are named as parents.
 pub fn is_ahead(id: u64) -> bool {
     id & AHEAD != 0
 }

@@ -1,9 +1,9 @@
 //! Detects requests: which messages, or which fork and wait, belong together.
 //!
-//! A [`Detect`] a kind of evidence, each with a state of its own: [`exec`] (forks and waits), [`framed`]
-//! (connections whose messages are told), [`single_ended`] and [`half_duplex`] (messages by who moved bytes when),
-//! [`shared_futex`] (turns in shared memory), [`stdio`]. [`Detector`] is the table of them. What they share is in
-//! the [`Book`], which they are handed with each event.
+//! There is one [`Detect`] for each kind of evidence, each with its own state: [`exec`] (forks and waits), [`framed`]
+//! (connections whose messages are reported), [`single_ended`] and [`half_duplex`] (messages inferred from which
+//! process moved bytes when), [`shared_futex`] (turns in shared memory), [`stdio`]. [`Detector`] holds all of them.
+//! Their shared state is the [`Book`], which they get with each event.
 
 mod arrival;
 // Found requests are large, and are moved several times.
@@ -42,7 +42,7 @@ pub use exec::KnownTarget;
 pub use found::Found;
 pub use ids::is_ahead;
 
-/// What there is to be looked at in an event, once the world has applied it.
+/// What detectors look at in an event, after the world has applied it.
 enum Seen<'e> {
     Forked {
         child: ProcessId,
@@ -52,7 +52,7 @@ enum Seen<'e> {
     Executed {
         process: ProcessId,
     },
-    /// Bytes went through a channel. All that a call moved is shown before the call.
+    /// Bytes went through a channel. All transfers of a call are shown before the call itself.
     Moved {
         thread: ThreadId,
         process: ProcessId,
@@ -66,38 +66,39 @@ enum Seen<'e> {
     },
     Unit(&'e Unit),
     Method(&'e Method),
-    /// Another connection has come to be between a channel's ends.
+    /// A new connection was established between a channel's ends.
     Reopened {
         channel: Object,
     },
-    /// Where messages begin on a channel is not known any more.
+    /// It is no longer known where messages begin on a channel.
     FramingLost {
         channel: Object,
         why: GapWhy,
     },
 }
 
-/// Since when what may become a request is kept.
+/// Limits how long history is kept for what may become a request.
 #[derive(Clone, Copy)]
 struct Recent {
     now_ns: u64,
-    /// So much has happened since that nothing from before is kept for what only may become a request.
+    /// Nothing from before this time is kept for what only may become a request, because so many events have come
+    /// since.
     busy_ns: u64,
 }
 
 /// Finds requests by one kind of evidence.
 trait Detect {
-    /// Transfers and calls, which most events are, are shown by [`Detector::moved`] and [`Detector::called`] to those only
-    /// that look at them.
+    /// Most events are transfers and calls. [`Detector::moved`] and [`Detector::called`] show these only to the
+    /// detectors that use them.
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book);
 
     /// A process has ended.
     fn exit(&mut self, _world: &World, _process: ProcessId, _at_ns: u64, _book: &mut Book) {}
 
-    /// The earliest instant that what is open may still need; `None`: nothing is.
+    /// The earliest time that open requests of this detector may still need; `None`: none are open.
     fn horizon_ns(&self, recent: Recent, book: &Book) -> Option<u64>;
 
-    /// Adds of whom and what open requests speak.
+    /// Adds the threads, processes and channels that open requests refer to.
     fn hold(&self, held: &mut Held);
 
     /// Forgets connections that the world has forgotten.
@@ -107,7 +108,7 @@ trait Detect {
     fn finish(&mut self, world: &World, book: &mut Book);
 }
 
-/// All detectors, and what they share.
+/// All detectors, and their shared state.
 #[derive(Default)]
 pub struct Detector {
     exec: Exec,
@@ -120,8 +121,8 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// The detectors in the order in which they look at an event. [`Framed`] is before the two that it takes
-    /// connections from; [`Stdio`], which looks only if no others find anything, is last.
+    /// The detectors in the order in which they look at an event. [`Framed`] comes before the two detectors that it
+    /// takes connections from. [`Stdio`] works only if the others find nothing, so it is last.
     fn table(&mut self) -> ([&mut dyn Detect; 6], &mut Book) {
         let Detector { exec, framed, single_ended, half_duplex, shared_futex, stdio, book } = self;
         ([exec, framed, single_ended, half_duplex, shared_futex, stdio], book)
@@ -143,17 +144,17 @@ impl Detector {
         self.book.wanted = wanted;
     }
 
-    /// Tells the target as whoever started it knows it, should the records of its begin be lost.
+    /// Sets what is known of the target from starting it, in case the records of its begin are lost.
     pub fn expect_target(&mut self, target: KnownTarget) {
         self.exec.expect_target(target);
     }
 
-    /// The target ran before that.
+    /// Notes that the capture attached, at `attached_ns`, to a target that was already running.
     pub fn attached_at(&mut self, attached_ns: u64) {
         self.book.attached_ns = Some(attached_ns);
     }
 
-    /// Leaves out the fallbacks `process` and `stdio`: there are others.
+    /// Leaves out requests of the fallback kinds `process` and `stdio`, because there are requests of other kinds.
     pub fn leave_out_fallback(&mut self) {
         self.book.no_fallback = true;
     }
@@ -163,27 +164,28 @@ impl Detector {
         self.book.has_primary()
     }
 
-    /// An id for a request; the tables have others, without gaps.
+    /// Returns an id for a request. The tables have other ids, without gaps.
     pub fn new_id(&mut self) -> u64 {
         self.book.causality.ids.next()
     }
 
-    /// Whether requests were found since they were taken last, be they asked for or not.
+    /// Whether requests were found and not taken yet, whether the user selected them or not.
     pub fn has_found(&self) -> bool {
         self.book.has_found()
     }
 
-    /// Hands out what was found and is asked for. From then on their channels are known to carry requests.
+    /// Hands out the found requests that the user selected. From then on their channels are known to carry requests.
     pub fn take_found(&mut self, world: &World) -> Vec<Box<Found>> {
         self.book.take_found(world)
     }
 
-    /// Parents of those requests of which nothing else has told, once all are handed out: by the times of all.
+    /// Once all requests are handed out: parents of the requests without other evidence, inferred from the times of all
+    /// requests.
     pub fn assigned(&mut self) -> Vec<Assigned> {
         self.book.assigned()
     }
 
-    /// Hands out requests of a kind that is used when there are no others.
+    /// Hands out requests of the fallback kinds, which are used when there are no others.
     pub fn take_fallback(&mut self, world: &World) -> Vec<Box<Found>> {
         self.book.take_fallback(world)
     }
@@ -205,7 +207,7 @@ impl Detector {
             }
             What::Call { tid, call } => {
                 let Some(thread) = world.thread_by_tid(*tid) else { return };
-                // As the world knows it: with all it moved.
+                // The world's copy of the call includes everything that the call moved.
                 self.call(world, thread, world.thread(thread).calls.back().unwrap_or(call));
             }
             What::Exit { tid, tgid, .. } if tid == tgid => {
@@ -248,7 +250,7 @@ impl Detector {
         book.sweep(world, false);
     }
 
-    /// Shows all detectors what few events are.
+    /// Shows all detectors an event of a rare kind.
     fn show(&mut self, world: &World, seen: &Seen) {
         let (detectors, book) = self.table();
         for detector in detectors {
@@ -264,7 +266,7 @@ impl Detector {
         self.called(world, &Seen::Called { thread, process, call });
     }
 
-    /// What moves through a connection with known framing is for its detector alone.
+    /// Only [`Framed`] sees the transfers of a connection with known framing.
     fn moved(&mut self, world: &World, channel: Object, seen: &Seen) {
         let book = &mut self.book;
         self.framed.observe(world, seen, book);
@@ -283,7 +285,8 @@ impl Detector {
         self.stdio.observe(world, seen, book);
     }
 
-    /// A frame or message: with the first on a connection its detector takes it from the others.
+    /// Shows a frame or message. With the first one on a connection, [`Framed`] takes the connection over from the
+    /// other detectors.
     fn unit(&mut self, world: &World, unit: &Unit) {
         let before = self.framed.takes(unit.channel);
         self.show(world, &Seen::Unit(unit));
@@ -295,8 +298,8 @@ impl Detector {
         }
     }
 
-    /// The earliest instant that an open request may still need. For what may become a request, nothing from before
-    /// `busy_ns` is kept, because so much has happened since.
+    /// The earliest time that an open request may still need. For what may become a request, nothing from before
+    /// `busy_ns` is kept, because so many events have come since.
     pub fn horizon_ns(&self, now_ns: u64, busy_ns: u64) -> u64 {
         let recent = Recent { now_ns, busy_ns };
         let detectors = self.all().into_iter();
@@ -304,7 +307,7 @@ impl Detector {
         open.chain(self.book.since_ns()).min().unwrap_or(u64::MAX)
     }
 
-    /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can name.
+    /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can refer to.
     pub fn forget(&mut self, world: &World, horizon_ns: u64) {
         let (detectors, book) = self.table();
         for detector in detectors {
@@ -321,8 +324,9 @@ impl Detector {
         self.book.hold(held);
     }
 
-    /// No more events will come: decides everything still open. Work that several could claim is the first one's:
-    /// so those are first whose requests are settled by what has happened, not by how long nothing has.
+    /// No more events will come: decides everything still open. Work that several requests could claim goes to the
+    /// request that is found first. So detectors whose requests are settled by events come before detectors whose
+    /// requests are settled by timeouts.
     pub fn finish(&mut self, world: &World) {
         let Detector { exec, framed, single_ended, half_duplex, shared_futex, stdio, book } = self;
         let in_order: [&mut dyn Detect; 6] =

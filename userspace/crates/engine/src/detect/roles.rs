@@ -1,4 +1,5 @@
-//! Who asks on a connection: who opened it, or was known to ask before; else who moved its first byte.
+//! Which end asks on a connection: the end that opened it, or that was known to ask before; otherwise the end that sent
+//! its first byte.
 
 use rustc_hash::FxHashMap;
 
@@ -6,26 +7,26 @@ use crate::event::{Io, Object};
 use crate::timeline::retention::Held;
 use crate::timeline::{Carries, ProcessId, World};
 
-/// What a traced process is on a connection.
+/// The role of a traced process on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Client,
     Server,
 }
 
-/// What it is taken for, and whether nothing can have been before what that is known from.
+/// The role that is assumed, and whether it is sure: no earlier bytes can have been missed.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     role: Role,
     sure: bool,
 }
 
-/// What processes are on their connections, by the channel they read from: one connection, one entry.
+/// The roles of processes on their connections, by the channel that they read from: one connection, one entry.
 #[derive(Debug, Default)]
 pub(super) struct Roles(FxHashMap<(ProcessId, Object), Part>);
 
 impl Roles {
-    /// What the process that moved these bytes is on their connection; `asked`: the channel it reads from.
+    /// The role of the process that moved these bytes on their connection; `asked`: the channel that it reads from.
     pub(super) fn of(&mut self, world: &World, process: ProcessId, io: &Io, asked: Object) -> Role {
         let part = self.0.entry((process, asked)).or_insert_with(|| {
             let lost_ns = world.begin_lost_ns(io.object, io.reverse, io.offset);
@@ -44,7 +45,7 @@ impl Roles {
         self.0.get(&(process, asked)).is_some_and(|part| part.role == Role::Client)
     }
 
-    /// Whether it is known for sure who asks on a connection of that process.
+    /// Whether it is sure which end asks on a connection of the process.
     pub(super) fn is_sure(&self, process: ProcessId, asked: Object) -> bool {
         self.0.get(&(process, asked)).is_some_and(|part| part.sure)
     }
@@ -55,7 +56,7 @@ impl Roles {
     }
 
     pub(super) fn exit(&mut self, world: &World, process: ProcessId) {
-        // Most processes that exit, of the whole machine, are no end of any connection.
+        // Exits of the whole machine are recorded. Most of these processes are not an end of any connection.
         if !world.processes[process as usize].has_connections {
             return;
         }
@@ -71,13 +72,13 @@ impl Roles {
     }
 }
 
-/// Whether it is known by now that what a channel carries are answers, for whatever they were taken before.
+/// Whether it is known by now that a channel carries answers, whatever they were taken for before.
 pub(super) fn has_proved_answers(world: &World, asked: Object) -> bool {
     let role = world.channels.get(&asked).and_then(|channel| channel.role);
     role == Some(Carries::Answers)
 }
 
-/// Whether nobody traced is known at the other end of a connection on which we write to `ours`.
+/// Whether no traced process is known at the other end of a connection on which a traced process writes to `ours`.
 pub(super) fn peer_is_unknown(world: &World, ours: Object, theirs: Object) -> bool {
     let read = world.channels.get(&ours).is_some_and(|channel| channel.is_read);
     let written = world.channels.get(&theirs).is_some_and(|channel| channel.is_written);

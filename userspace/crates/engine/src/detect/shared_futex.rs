@@ -1,13 +1,13 @@
 //! Detects `shm` requests: turns in memory that two processes share, passed by a futex that says whose turn
 //! it is.
 //!
-//! The messages lie in the memory and are not seen; the wake-up that passes the turn is. A client wakes a
-//! server and has its answer once the server has woken it. A word is taken for such a futex if two processes
-//! wait for it to change from different values ("it is the other's turn"); waiters for a lock or a semaphore
-//! all wait for the same value.
+//! The messages lie in the memory and are not seen; the wake-up that passes the turn is seen. A client wakes a server
+//! and has its answer once the server has woken it. A word is taken for such a futex if two processes wait for it to
+//! change from different values ("it is the other's turn"); waiters for a lock or a semaphore all wait for the same
+//! value.
 //!
-//! A process that finds the word changed already makes no call to wait for it, so waits may be missing, in
-//! the worst case all of one side's. Then it has to suffice that the two wake each other in turns.
+//! A process that finds the word already changed makes no call to wait for it. So waits may be missing, in the worst
+//! case all waits of one side. Then it has to suffice that the two processes wake each other in turns.
 
 use rustc_hash::FxHashMap;
 
@@ -21,17 +21,17 @@ use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::Goal;
 use rpcprobe_model::{Kind, Reason, Request, Who};
 
-/// Words that are remembered, of whatever kind.
+/// Limit of the words that are remembered, of whatever kind.
 const MOST_WORDS: usize = 65_536;
 
-/// Calls of one word that are looked at together.
+/// Limit of the calls of one word that are examined together.
 const MOST_CALLS: usize = 64;
 
 /// Number of turns after which a word is taken to pass turns although only one of the two processes was seen
 /// waiting.
 const TURNS_TO_BELIEVE: usize = 2;
 
-/// From which value threads wait for a mutex; see [`crate::event::OpenCall::lock`].
+/// The value from which threads wait for a mutex; see [`crate::event::OpenCall::lock`].
 const LOCKED: i32 = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ struct WordCall {
     exit_ns: u64,
     /// Of a wait: the word had changed before.
     changed: bool,
-    /// Of a wake-up: whose exec request it is part of.
+    /// Of a wake-up: the process in whose exec request it lies.
     parent: Option<ProcessId>,
 }
 
@@ -57,18 +57,18 @@ struct Party {
 #[derive(Debug, Default)]
 struct SharedWord {
     parties: Vec<Party>,
-    /// The word is something else than turns: a lock or a semaphore.
+    /// The word does not pass turns: it is a lock or a semaphore.
     ruled_out: bool,
-    /// Who woke first, and when.
+    /// The process that woke first, and when.
     first: Option<(ProcessId, u64)>,
-    /// A turn was found, so that is settled.
+    /// A turn was found: the word passes turns, and `first` is final.
     settled: bool,
-    /// By entry.
+    /// In order of entry.
     wakes: Vec<WordCall>,
     waits: Vec<WordCall>,
 }
 
-/// A client's message and a server's.
+/// A client's message and the server's answer.
 struct Turn {
     ask: WordCall,
     answer: WordCall,
@@ -90,8 +90,8 @@ impl SharedWord {
         self.parties.iter().map(|party| party.process).chain(parents)
     }
 
-    /// Whether both wait for their turn; or one does, and the other, as far as can be seen, has never had
-    /// to. `over`: there will be no more calls.
+    /// Whether both processes wait for their turn; or one does, and the other was never seen to wait. `over`: there
+    /// will be no more calls.
     fn passes_turns(&self, over: bool) -> bool {
         let values: Vec<_> = self.parties.iter().filter_map(|party| party.from_value).collect();
         let by_turns = || self.wakes.windows(2).all(|pair| pair[0].process != pair[1].process);
@@ -109,7 +109,7 @@ impl SharedWord {
         self.first.map(|(process, _)| process)
     }
 
-    /// Takes a call in. False: the word is none that passes turns.
+    /// Takes in a call. Returns false if the word does not pass turns.
     fn take(&mut self, call: WordCall, waits_from: Option<i32>) -> bool {
         let known = self.parties.iter().position(|party| party.process == call.process);
         let at = known.unwrap_or_else(|| {
@@ -161,16 +161,16 @@ impl SharedWord {
         (is_turn && self.waited(&turn).is_some()).then_some(turn)
     }
 
-    /// The turns of the wake-ups so far, but for the last if a client's follows. `torn`: some may be
-    /// missing.
+    /// The turns that the wake-ups so far form, without a last question that is not answered. `torn`: some wake-ups may
+    /// be missing.
     fn turns(&self, torn: bool) -> Vec<Turn> {
         let client = self.client();
         let of_client = |wake: &&WordCall| Some(wake.process) == client;
         let asks: Vec<_> = self.wakes.iter().filter(of_client).copied().collect();
         let answers: Vec<_> = self.wakes.iter().filter(|wake| !of_client(wake)).copied().collect();
         let next = |at: usize| asks.get(at).map_or(u64::MAX, |ask| ask.enter_ns);
-        // The word changes before the call that wakes: a client may have seen that, and asked again,
-        // before. So they go by number, where these agree.
+        // The word changes before the call that wakes begins. A client may have seen the change, and asked again,
+        // before that call. So questions and answers are paired by number if there are as many of both.
         if asks.len() == answers.len() && !torn {
             let turn = |(at, (ask, answer)): (usize, (&WordCall, &WordCall))| Turn {
                 ask: *ask,
@@ -179,7 +179,7 @@ impl SharedWord {
             };
             return asks.iter().zip(&answers).enumerate().map(turn).collect();
         }
-        // Who asks again unanswered goes on with its message.
+        // A client that asks again without an answer continues its message.
         let mut turns: Vec<Turn> = Vec::new();
         let mut at = 0;
         for answer in answers {
@@ -192,7 +192,7 @@ impl SharedWord {
         turns
     }
 
-    /// Forgets the calls that began before.
+    /// Forgets wake-ups that began, and waits that ended, before `at_ns`.
     fn forget_before(&mut self, at_ns: u64) {
         self.wakes.retain(|call| call.enter_ns >= at_ns);
         self.waits.retain(|call| call.exit_ns >= at_ns);
@@ -215,7 +215,7 @@ impl Detect for SharedFutex {
         }
     }
 
-    /// What was asked of the process will not be answered, and what it asked is over.
+    /// Questions to the process will not be answered, and its own questions are over.
     fn exit(&mut self, world: &World, process: ProcessId, at_ns: u64, book: &mut Book) {
         let uses = |word: &SharedWord| word.parties.iter().any(|party| party.process == process);
         let words: Vec<Object> =
@@ -254,7 +254,7 @@ impl Detect for SharedFutex {
 }
 
 impl SharedFutex {
-    /// A thread has waited for a word to change, or woken who did.
+    /// A thread has waited for a word to change, or woken a waiter.
     #[inline(never)] // most calls are none
     fn word_call(
         &mut self,
@@ -301,8 +301,8 @@ impl SharedWord {
             self.forget_before(turn.answer.enter_ns + 1);
             return;
         }
-        // Where the client asked again after it was answered, what was before is complete. (Whoever is
-        // preempted in its call that wakes is told of late.)
+        // If the client asked again after it was answered, what was before is complete. (If a thread is preempted in
+        // the call that wakes, the call is reported late.)
         let client = self.client();
         let asks = |wake: &WordCall| Some(wake.process) == client;
         let Some(again) = self.wakes.iter().rposition(asks) else { return };
@@ -313,7 +313,7 @@ impl SharedWord {
         }
     }
 
-    /// All turns of the wake-ups so far, the client's next being at `next_ns`.
+    /// Ends all turns of the wake-ups so far; the client's next turn begins at `next_ns`.
     fn end_turns(&mut self, world: &World, object: Object, next_ns: u64, book: &mut Book) {
         let since_ns = self.since_ns().unwrap_or(next_ns);
         let torn = world.losses.first(since_ns, next_ns.min(world.now_ns)).is_some();
@@ -329,8 +329,8 @@ impl SharedWord {
         self.settled = true;
         let (client, end_ns) = match self.waited(turn) {
             Some(wait) => (wait.thread, wait.exit_ns),
-            // It saw for itself, at the earliest opportunity. (The word changes shortly before the call
-            // that wakes begins, and who looks just then has its answer that much earlier.)
+            // The client saw the change itself, at the earliest opportunity. (The word changes shortly before the call
+            // that wakes begins. A client that looks at that moment has its answer that much earlier.)
             None => {
                 let off = world.thread(ask.thread).off_before(answer.enter_ns + 1);
                 let back_ns = off.map_or(0, |off| off.end_ns).max(ask.exit_ns);
@@ -347,7 +347,7 @@ impl SharedWord {
         found(world, object, ask, Some(answer), (client, end_ns), doubt, book);
     }
 
-    /// If its client was answered, and has made no call since.
+    /// Ends the turns of a client that was answered and has made no call for long.
     fn end_if_late(&mut self, world: &World, object: Object, book: &mut Book) {
         let answered = self.wakes.last().filter(|wake| Some(wake.process) != self.client());
         let clock = Clock::new(world, false);
@@ -374,12 +374,12 @@ impl SharedWord {
         let open = open.first().copied();
         let next_ns = open.map_or(u64::MAX, |ask| ask.enter_ns);
         self.end_turns(world, object, next_ns, book);
-        // Only of a word that has passed turns is it known that somebody was asked.
+        // It is known that a question was asked only if the word has passed turns.
         let Some(ask) = open.filter(|_| self.settled) else { return };
         let (reason, end_ns) = match exited {
             Some((process, _)) if process == ask.process => return,
             Some((process, at_ns)) => {
-                // Who is told to end, ends: that is no request.
+                // A server that is woken and exits with 0 was told to end: that is no request.
                 if world.processes[process as usize].exit_code.unwrap_or(0) == 0 {
                     return;
                 }
@@ -421,8 +421,8 @@ fn found(
     book.found(world, Found { made_for, ..Found::without_channels(request, goal) });
 }
 
-/// Whether a process has nothing in its memory from before the capture: it has begun a program in it, or is a
-/// child of one that had.
+/// Whether a process has nothing in its memory from before the capture: it has begun a program since then, or is a
+/// child of a process that had.
 fn is_new(world: &World, process: ProcessId) -> bool {
     let (mut at, mut until_ns) = (process, u64::MAX);
     loop {

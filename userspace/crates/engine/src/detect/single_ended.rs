@@ -1,8 +1,8 @@
 //! Detects requests on connections of which only one end is traced.
 //!
-//! The end that opened a connection is its client; where that was not seen, the one that moved the first byte.
-//! A traced client's request is a turn like others, without the server's part. A traced server's request runs
-//! from the arrival of what it read to the end of its last write before it reads again.
+//! The end that opened a connection is its client; if the opening was not seen, the end that sent the first byte. A
+//! traced client's request is a turn like others, without the server's part. A traced server's request runs from the
+//! arrival of what it read to the end of its last write before it reads again.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ use crate::timeline::{ProcessId, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
 use rpcprobe_model::{Reason, Request};
 
-/// Reads of a question remembered: the latest may prove to be of the next one.
+/// Number of reads of a question that are remembered: the latest may prove to belong to the next question.
 const RECENT_READS: usize = 64;
 
 /// A read of a server, and when its first byte arrived.
@@ -30,7 +30,7 @@ struct Taken {
     arrived_ns: u64,
 }
 
-/// What a server read, and wrote since.
+/// A question that a server read, and what it wrote since.
 #[derive(Debug, Clone)]
 struct Served {
     process: ProcessId,
@@ -40,7 +40,7 @@ struct Served {
     answer: Option<Message>,
     /// Its first read.
     taken: Transfer,
-    /// Its latest other reads, before it is answered: they may prove to be of the next question.
+    /// The latest other reads before the answer. They may prove to belong to the next question.
     more: VecDeque<Taken>,
 }
 
@@ -72,8 +72,8 @@ impl Served {
         self.thread = written.thread;
     }
 
-    /// The server has read again, or is gone: what it answered is a request, unless its client turned
-    /// out to be traced, too.
+    /// The server has read again, or is gone. What it answered is a request, unless the client turned out to be traced,
+    /// too.
     fn end(self, world: &World, book: &mut Book) {
         let (Some(answer), Some(end_ns)) = (self.answer, self.life.answered_ns()) else { return };
         let start_ns = self.life.since_ns();
@@ -106,8 +106,8 @@ impl Served {
         book.found(world, Found { request, goal, channels, made_for });
     }
 
-    /// What a write that began then cannot answer, as it was read later: that is another question. A call's
-    /// record comes when it ends.
+    /// Splits off the reads that ended after a write began at `began_ns`. That write cannot answer them, so they are
+    /// another question. (A call's record comes when the call ends.)
     fn asked_since(&mut self, began_ns: u64) -> Option<Served> {
         let later = self.more.iter().position(|taken| taken.read.exit_ns > began_ns)?;
         let mut later = self.more.split_off(later);
@@ -216,8 +216,8 @@ impl SingleEnded {
         }
     }
 
-    /// A process writes that has read no question there: one that its parent, or an ancestor, had read before it was forked
-    /// is its own from then on.
+    /// If a process writes without having read a question on the channel, it takes over a question that its parent, or
+    /// an ancestor, had read before the process was forked.
     fn inherit(&mut self, world: &World, key: (ProcessId, Object)) {
         if self.served.contains_key(&key) {
             return;
@@ -258,7 +258,7 @@ impl SingleEnded {
         }
     }
 
-    /// Ends what is still open, of that process or of all.
+    /// Ends what is still open, of `process` or of all processes.
     fn end_all(&mut self, world: &World, process: Option<ProcessId>, book: &mut Book) {
         let ends = |owner: &ProcessId| process.is_none_or(|process| process == *owner);
         let mut ended: Vec<_> =

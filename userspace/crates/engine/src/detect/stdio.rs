@@ -1,5 +1,5 @@
-//! Detects `stdio` requests: turns from input on descriptor 0 to output on descriptor 1, given only for
-//! programs that have no other requests.
+//! Detects `stdio` requests: turns from input on descriptor 0 to output on descriptor 1. They are reported only if a
+//! capture has no requests of kinds that are not fallbacks.
 
 use rustc_hash::FxHashMap;
 
@@ -12,7 +12,7 @@ use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::Goal;
 use rpcprobe_model::{Kind, Request};
 
-/// Input read on descriptor 0 and what was written on descriptor 1 since.
+/// Input read on descriptor 0, and the output written on descriptor 1 since.
 #[derive(Debug)]
 struct Turn {
     thread: ThreadId,
@@ -86,7 +86,8 @@ impl Stdio {
                     let turn = self.turns.remove(&process).expect("present");
                     turn.end(world, process, book);
                 }
-                // The input was there from the wake-up on, or from the start.
+                // The input was there from the wake-up on or, if the thread did not sleep in the call, from the begin
+                // of the call on.
                 let t = world.thread(thread);
                 let woken_ns = t
                     .off_before(call.exit_ns)

@@ -1,36 +1,37 @@
-//! What a record of a runtime's task tells.
+//! What a record reports of a runtime's task.
 
 use rpcprobe_record::TaskWait;
 
-/// What becomes of a runtime's task, by the thread that does it.
+/// What a thread does with a runtime's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskChange {
-    /// It runs on that thread.
+    /// The task runs on the thread.
     Runs,
-    /// The thread leaves it asleep, for that if it is known.
+    /// The thread leaves it asleep, for this reason if it is known.
     Parks(Option<TaskWait>),
     /// The thread leaves it runnable.
     Yields,
     /// The thread leaves it for good.
     Ends,
-    /// The thread makes it runnable. What it had waited for, where it does not say so as it parks.
+    /// The thread makes it runnable. The value is what it had waited for, if the runtime does not say so when a task
+    /// parks.
     Readied(Option<TaskWait>),
-    /// The thread has made it, runnable.
+    /// The thread has made it, and it is runnable.
     Born,
-    /// The thread has made it, asleep: it may be told of later, or never.
+    /// The thread has made it, and it is asleep. It may be reported later, or never.
     Made,
-    /// It runs on that thread, and the one that the thread ran before waits.
+    /// The task runs on the thread, and the task that the thread ran before waits.
     Steps,
-    /// As that, of Node's: it had waited for that, and the loop has found it ready.
+    /// As `Steps`, in Node: the task had waited for this, and the loop has found it ready.
     StepsAfter(TaskWait),
-    /// It is no task: that thread runs the timers that are due.
+    /// Concerns no task: the thread runs the timers that are due.
     Timers,
-    /// It is no task: that thread has gone on with what waited for a timer, and may come to the next one.
+    /// Concerns no task: the thread has continued what waited for a timer, and may come to the next timer.
     Drained,
-    /// Readied by that thread, or born if nothing is known of it.
+    /// The thread has readied it or, if nothing is known of it, made it.
     Queued,
-    /// It is no task: a timer is due, whose callback will step so.
+    /// Concerns no task: a timer is due, and the next step of this address is its callback.
     Due,
-    /// The one that the thread runs had waited for that.
+    /// The task that the thread runs had waited for this.
     Waited(Option<TaskWait>),
 }

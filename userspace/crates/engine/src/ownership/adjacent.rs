@@ -1,8 +1,9 @@
 //! What a thread takes in just before it gives something out, and what it gives out just after it took something in.
 //!
-//! A thread that goes on with a request reads what that request waits for, and writes what it leads to. With nothing else read
-//! or written in between, and no rest, the two belong together. Of several taken in together the order tells
-//! ([`crate::ownership::in_order`]). How often each of these is right: `experiments/trees`.
+//! A thread that goes on with a request reads what the request waits for, and writes what follows from it. If nothing
+//! else is read or written in between, and the thread does not rest, the two belong together. If several messages are
+//! taken in together, the order decides ([`crate::ownership::in_order`]). `experiments/trees` measures how often each
+//! of these is right.
 
 use crate::event::Object;
 use crate::ownership::in_order::{answer_after, question_of, seems_for, Batch, Placed};
@@ -10,14 +11,14 @@ use crate::ownership::marks::{is_rest, rested_ns, Mark, MarkKind, Question};
 use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Thread, ThreadId, World, NEVER};
 
-/// By what something given out is told to belong to something taken in.
+/// The evidence by which something given out belongs to something taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adjacency {
     /// Nothing else was taken in or given out in between.
     Alone,
     /// The same, but the thread has looked for what else is ready in between, and may have gone on with that.
     Polled,
-    /// Of several taken in, and as many given out, of that kind, both are in the same place.
+    /// Several messages of that kind were taken in, and as many given out, and both are in the same place.
     InOrder,
 }
 
@@ -26,13 +27,14 @@ pub enum Adjacency {
 pub enum Given {
     /// Its record may still come.
     NotYet,
-    /// Nothing that tells.
+    /// Nothing that is evidence.
     Nothing,
-    /// From then on an answer to that question of which these bytes are the last that were read.
+    /// An answer that began at `enter_ns`, to the question of which the bytes `of` are the last that were read.
     Answer { of: Question, enter_ns: u64, adjacency: Adjacency },
 }
 
-/// How something given out then, with nothing taken in or given out since the other time, belongs to what was.
+/// By which evidence something given out at `to_ns` belongs to what was taken in at `from_ns`, if nothing was taken in
+/// or given out in between.
 fn alone(thread: &Thread, from_ns: u64, to_ns: u64) -> Adjacency {
     let polled = last_before(&thread.polled, |(enter_ns, _)| *enter_ns < to_ns);
     match polled.is_some_and(|(enter_ns, _)| *enter_ns >= from_ns) {
@@ -41,7 +43,7 @@ fn alone(thread: &Thread, from_ns: u64, to_ns: u64) -> Adjacency {
     }
 }
 
-/// What the thread had taken in last before that time, with no rest since: that batch.
+/// The batch that the thread had taken in last before `at_ns`, if it has not rested since.
 fn last_batch(thread: &Thread, at_ns: u64) -> Option<Batch> {
     let marks = &thread.marks.list;
     let last = count_before(marks, |mark| mark.exit_ns <= at_ns).checked_sub(1)?;
@@ -54,8 +56,8 @@ fn last_batch(thread: &Thread, at_ns: u64) -> Option<Batch> {
     read.then(|| Batch::around(marks, taken))
 }
 
-/// What the thread took in for which it asks, or opens a connection to ask, at that time. By its place among several: as far as
-/// that is told by then ([`placed_before`]).
+/// What the thread took in for which it asks, or opens a connection to ask, at `at_ns`. If its place among several
+/// decides, only what was given out before counts (see [`placed_before`]).
 pub fn taken_before(world: &World, id: ThreadId, at_ns: u64) -> Option<(&Mark, Adjacency)> {
     let thread = world.thread(id);
     let batch = last_batch(thread, at_ns)?;
@@ -71,7 +73,7 @@ pub fn taken_before(world: &World, id: ThreadId, at_ns: u64) -> Option<(&Mark, A
     (!given && !opened).then(|| (&marks[batch.begin], alone(thread, last_ns, at_ns)))
 }
 
-/// The same, by its place among several, once all is told that was given out then.
+/// The same, by its place among several, once everything that was given out then is known.
 pub fn placed_before(world: &World, id: ThreadId, at_ns: u64) -> Placed<&Mark> {
     match last_batch(world.thread(id), at_ns).filter(|batch| !batch.single) {
         Some(batch) => question_of(world, id, &batch, at_ns),
@@ -79,7 +81,7 @@ pub fn placed_before(world: &World, id: ThreadId, at_ns: u64) -> Placed<&Mark> {
     }
 }
 
-/// What the thread gave out after the call that ended then and read bytes of that channel.
+/// What the thread gave out after the call that ended at `heard_ns` and read bytes of `channel`.
 pub fn given_after(world: &World, id: ThreadId, heard_ns: u64, channel: Object) -> Given {
     let thread = world.thread(id);
     let marks = &thread.marks.list;
@@ -118,12 +120,12 @@ pub fn given_after(world: &World, id: ThreadId, heard_ns: u64, channel: Object) 
     }
 }
 
-/// What the thread gave out next, after it was given what it waited for at `woken_ns`.
+/// What the thread gave out next, after it was woken at `woken_ns` with what it waited for.
 pub fn given_next(world: &World, id: ThreadId, woken_ns: u64) -> Given {
     let thread = world.thread(id);
     let next =
         thread.marks.list.get(count_before(&thread.marks.list, |mark| mark.exit_ns <= woken_ns));
-    // The rest in which it was woken goes on until it has a CPU.
+    // The rest from which it was woken lasts until the thread has a CPU. That rest does not count.
     let since = count_before(&thread.off, |off| off.start_ns < woken_ns);
     let is_over = || thread.exited_ns.is_some() || thread.off.range(since..).any(is_rest);
     match next {
@@ -140,7 +142,7 @@ pub fn given_next(world: &World, id: ThreadId, woken_ns: u64) -> Given {
     }
 }
 
-/// Whether the thread has not moved anything on connections between two of its calls, other than on these channels.
+/// Whether the thread, between two of its calls, moved messages on these channels only.
 pub fn moved_nothing_else(
     world: &World,
     id: ThreadId,

@@ -1,26 +1,26 @@
-//! What is claimed of one thread's time: quickest at its end, where nearly all claims come.
+//! The claims on one thread's time. Access is quickest at the end, where nearly all claims come.
 
 use std::collections::VecDeque;
 
 use crate::timeline::gallop::{count_before, count_in};
 
-/// Claims kept side by side: what one that comes in between has to move, at most.
+/// Limit of the claims in a chunk: an insertion moves at most this many.
 const MOST_TOGETHER: usize = 128;
 
-/// `[start_ns, end_ns)` of a thread's time is a request's.
+/// `[start_ns, end_ns)` of a thread's time belongs to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub start_ns: u64,
     pub end_ns: u64,
     pub id: u64,
-    /// By how many requests it is shared; 1: it is that one's alone.
+    /// Number of requests that share it; 1: it belongs to this request alone.
     pub shared: u32,
 }
 
 /// Claims that do not overlap, in order of time.
 #[derive(Debug, Default)]
 pub struct ClaimList {
-    /// None of them empty.
+    /// None of the chunks is empty.
     chunks: VecDeque<Vec<Claim>>,
 }
 
@@ -29,7 +29,7 @@ impl ClaimList {
         self.chunks.is_empty()
     }
 
-    /// Where the first claim is that ends after `at_ns`: its chunk, and its place in that.
+    /// The position of the first claim that ends after `at_ns`: its chunk, and its place in the chunk.
     fn first_after(&self, at_ns: u64) -> (usize, usize) {
         let ended = |claim: &Claim| claim.end_ns <= at_ns;
         let chunk = count_before(&self.chunks, |chunk| chunk.last().is_some_and(ended));
@@ -48,7 +48,7 @@ impl ClaimList {
         first.iter().chain(later).take_while(move |claim| claim.start_ns < end_ns)
     }
 
-    /// Adds a claim if no other has any of its time; whether that is so.
+    /// Adds a claim if no other claim has any of its time. Returns whether that is so.
     pub fn add(&mut self, claim: Claim) -> bool {
         let place = self.first_after(claim.start_ns);
         if self.at(place).is_some_and(|next| next.start_ns < claim.end_ns) {
@@ -78,7 +78,7 @@ impl ClaimList {
         }
     }
 
-    /// `[from_ns, to_ns)` of the claim there becomes the request's of that `id`.
+    /// Passes `[from_ns, to_ns)` of the claim there on to the request with this `id`.
     pub fn pass_on(&mut self, (from_ns, to_ns): (u64, u64), id: u64) {
         let (chunk, index) = self.first_after(from_ns);
         let Some(claim) = self.at((chunk, index)).copied() else { return };
@@ -94,7 +94,7 @@ impl ClaimList {
         }
     }
 
-    /// Drops a request's claims that begin in `[from_ns, to_ns)`; their number.
+    /// Drops a request's claims that begin in `[from_ns, to_ns)`. Returns their number.
     pub fn release(&mut self, (from_ns, to_ns): (u64, u64), id: u64) -> usize {
         let released = |c: &Claim| c.id == id && (from_ns..to_ns).contains(&c.start_ns);
         let (first, _) = self.first_after(from_ns);
@@ -148,7 +148,7 @@ mod tests {
         list.overlapping(0, u64::MAX).map(|c| (c.start_ns, c.end_ns, c.id)).collect()
     }
 
-    /// Whatever the order in which they come.
+    /// In whatever order they come.
     #[test]
     fn claims_stay_in_order_and_apart() {
         const MANY: u64 = 5 * MOST_TOGETHER as u64;

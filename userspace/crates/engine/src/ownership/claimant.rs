@@ -1,4 +1,4 @@
-//! What claims are told: who claims, and what of a thread's time.
+//! What claims need to know: which request claims, and what a segment shows of its thread.
 
 use crate::timeline::ProcessId;
 
@@ -9,7 +9,7 @@ pub struct Claimant {
     pub parent: Option<u64>,
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Who asked, if that is a traced process; and who served.
+    /// The process that asked, if it is traced, and the process that served.
     pub client: Option<ProcessId>,
     pub server: Option<ProcessId>,
     /// The request is a program's life, which includes all that is done in it.
@@ -19,9 +19,9 @@ pub struct Claimant {
 /// What a segment shows of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
-    /// What it did on a CPU, or a packet's way in its own call.
+    /// Work of the thread on a CPU, or a packet's way in the thread's own call.
     Work,
-    /// It waited for whatever came next.
+    /// The thread waited for whatever came next.
     Rest,
     Wait,
 }

@@ -1,11 +1,11 @@
-//! Enforces law 6: a thread's CPU time is the own work of one request at a time, and through it of the
-//! requests that this one was made for.
+//! Enforces law 6: a thread's CPU time is the own work of one request at a time, and through it of the requests for
+//! which that request was made.
 //!
-//! Whose work a thread does is first told by its messages and wake-ups ([`crate::ownership::marks`],
-//! [`crate::walk`]). Where these leave it open, the walks of two requests may come to the same work: by a
-//! thread that wakes both, for instance, or one that takes the work of both from memory. Nothing shows which
-//! of them it was for. The work then goes to the request that was answered first, and the other waited for
-//! its turn meanwhile, which is marked as modelled.
+//! Messages and wake-ups show first for which request a thread works ([`crate::ownership::marks`], [`crate::walk`]).
+//! Where they leave it open, the walks of two requests may come to the same work: by a thread that wakes both, for
+//! instance, or by a thread that takes the work of both from memory. Nothing shows for which of them the work was. Then
+//! the work goes to the request that was answered first. The other request waited for its turn meanwhile, which is
+//! marked as modelled.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +20,17 @@ use crate::timeline::{ThreadId, World};
 use crate::walk::{joins, Worker};
 use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, Texts, Told};
 
-/// `detail` of what was another request's work.
+/// `detail` of time in which the thread did another request's work.
 pub(super) const OTHERS: &str = "its thread worked for another request";
 
-/// Ancestors looked at.
+/// Limit of the ancestors that are examined.
 const MOST_ANCESTORS: usize = 64;
 
-/// What was claimed of threads' time so far.
+/// The claims on threads' time so far.
 #[derive(Debug, Default)]
 pub struct Claims {
     threads: FxHashMap<ThreadId, ClaimList>,
-    /// By id: those that come next to each other are near each other.
+    /// By id: requests that are settled one after the other are near each other.
     claimants: BTreeMap<u64, Claimant>,
     /// Leave out rule `claimed`: a request keeps work that another request has claimed already.
     pub left_out: bool,
@@ -42,22 +42,23 @@ pub struct Claims {
 struct Settling {
     added: usize,
     released: usize,
-    /// It has some of another request's work, as one of the two was made for the other.
+    /// It has some of another request's work, because one of the two was made for the other.
     has_relatives: bool,
-    /// The requests whose work it has not.
+    /// The requests whose work its segments led to, and that keep it from this work.
     kept_by: Vec<u64>,
-    /// Those of its begin, if it has claimed nothing there.
+    /// The same for its begin, if it has claimed nothing there.
     begin_kept_by: Option<Vec<u64>>,
-    /// A stretch of others' work may begin before its segments do.
+    /// A stretch of work for others may begin before its segments do.
     reaches_back: bool,
-    /// Work that another request had claimed is this one's now.
+    /// Work that another request had claimed was passed on to it.
     passed_on: bool,
 }
 
 impl Claims {
-    /// Gives a request the work that its segments show. Work that another request has already becomes a wait for
-    /// the request's turn, one for each stretch of such work ([`others::fold`]). `workers`: of the segments, of which the first
-    /// `begin` are its begin; `shows`: what one shows; `spent`: what a thread did in between two times.
+    /// Gives a request the work that its segments show. Work that another request has already becomes a wait for the
+    /// request's turn, one for each stretch of such work ([`others::fold`]). `workers`: the workers of the segments;
+    /// `begin`: how many of the segments are the request's begin; `shows`: what a segment shows; `spent`: what a thread
+    /// did between two times.
     pub fn settle(
         &mut self,
         claimant: Claimant,
@@ -68,7 +69,7 @@ impl Claims {
     ) -> Segments {
         self.claimants.insert(claimant.id, claimant);
         self.settling = Settling::default();
-        // Nearly always nobody else has any of it.
+        // Nearly always, no other request has any of it.
         let taken = self.claim_free(&claimant, &segments, workers, &shows);
         if taken.is_none() && !segments.iter().any(others::is_for_others) {
             return Segments { list: segments, texts };
@@ -88,7 +89,7 @@ impl Claims {
             match taken {
                 true => self.divide(&claimant, segment, worker, &mut texts, &mut settled),
                 false => {
-                    // Nothing that a thread of neither end sleeps for can be for the request.
+                    // A sleep of a thread of neither end cannot be for the request.
                     let strange = segment.side == Side::Middle && !worker.serves;
                     let slept = strange && segment.category == Category::Sleep;
                     let rested = shown == Shows::Rest && !slept;
@@ -104,8 +105,9 @@ impl Claims {
         Segments { list, texts }
     }
 
-    /// If the request that was settled last has left all claims as they were: the requests whose work its segments led
-    /// to. What is settled for it is settled for any other that has the same segments and is none of theirs either.
+    /// The requests whose work the segments of the last settled request led to, if that request has left all claims as
+    /// they were. Its result then holds for any other request that has the same segments and that these requests keep
+    /// from their work, too.
     pub fn kept_by(&mut self) -> Option<Vec<u64>> {
         let Settling { added, released, has_relatives, mut kept_by, .. } =
             std::mem::take(&mut self.settling);
@@ -114,42 +116,42 @@ impl Claims {
         (added == released && !has_relatives).then_some(kept_by)
     }
 
-    /// If the request that was settled last has claimed nothing in its begin: the requests whose work that led to. As for
-    /// [`Claims::kept_by`], what is settled for it there is settled for others.
+    /// The requests whose work the begin of the last settled request led to, if that request has claimed nothing in its
+    /// begin. As for [`Claims::kept_by`], its result there then holds for others.
     pub fn begin_kept_by(&mut self) -> Option<Vec<u64>> {
         self.settling.begin_kept_by.take()
     }
 
-    /// Whether its segments may be told otherwise with its begin.
+    /// Whether the segments of the last settled request may change if its begin is added.
     pub fn reaches_back(&self) -> bool {
         self.settling.reaches_back
     }
 
-    /// Whether it has got work that another request had.
+    /// Whether the last settled request has got work that another request had.
     pub fn has_passed_on(&self) -> bool {
         self.settling.passed_on
     }
 
-    /// These requests, too, have kept it from their work: in its begin.
+    /// Adds requests that have kept the last settled request from their work in its begin.
     pub fn also_kept_by(&mut self, others: &[u64]) {
         self.settling.kept_by.extend(others);
     }
 
-    /// Enters a request that has the segments of the one that was settled last: whether these requests keep it from their
-    /// work, too.
+    /// Enters a request that has the same segments as the last settled request. Returns whether the requests `by` keep
+    /// it from their work, too.
     pub fn is_kept(&mut self, claimant: Claimant, by: &[u64]) -> bool {
         self.claimants.insert(claimant.id, claimant);
         by.iter().all(|&other| !self.is_related(&claimant, other) && !self.adopts(&claimant, other))
     }
 
-    /// Work that a request turns out not to have.
+    /// Releases work that a request turns out not to have.
     fn release(&mut self, thread: ThreadId, (from_ns, to_ns): (u64, u64), id: u64) {
         if let Some(claims) = self.threads.get_mut(&thread) {
             self.settling.released += claims.release((from_ns, to_ns), id);
         }
     }
 
-    /// Claims what segments show, up to the first of which others have some: its index.
+    /// Claims what segments show, up to the first segment of which others have some. Returns the index of that segment.
     fn claim_free(
         &mut self,
         claimant: &Claimant,
@@ -157,7 +159,7 @@ impl Claims {
         workers: &[Worker],
         shows: impl Fn(&Told, ThreadId) -> Shows,
     ) -> Option<usize> {
-        // Many of one thread follow each other.
+        // Many segments of one thread follow each other.
         let mut last: Option<(ThreadId, &mut ClaimList)> = None;
         for (index, (segment, worker)) in segments.iter().zip(workers).enumerate() {
             if shows(segment, worker.thread) != Shows::Work {
@@ -176,14 +178,14 @@ impl Claims {
         None
     }
 
-    /// Claims what a segment shows if nobody else has any of it; whether that is so.
+    /// Claims what a segment shows if no other request has any of it. Returns whether that is so.
     fn is_free(&mut self, claimant: &Claimant, segment: &Told, thread: ThreadId) -> bool {
         let is_free = self.threads.entry(thread).or_default().add(claim(claimant, segment));
         self.settling.added += usize::from(is_free);
         is_free
     }
 
-    /// The same, of which others have some.
+    /// Claims what a segment shows if others have some of it: divides the segment.
     fn divide(
         &mut self,
         claimant: &Claimant,
@@ -206,15 +208,17 @@ impl Claims {
                 push(settled, Settled::new(free, worker));
             }
             let mut taken = piece(&segment, from_ns, to_ns);
-            // Work that several share is one's of another server's thread, too, of which no message tells.
+            // Work that several requests share is also this request's if marks show that, or if the thread is of
+            // another server, where no message shows it.
             let shares = worker.by_marks || !worker.serves;
-            // Of how many it is tells this request's own way, if that does.
+            // The number of requests that share it is taken from this request's own walk, if that found one.
             let by = if segment.shared == 1 && shares { claim.shared } else { segment.shared };
             if by > 1 {
                 taken.shared = by;
             } else if self.left_out || self.related(claimant, claim.id) {
                 self.settling.has_relatives = true;
-                // The request that another was made for has it through that; a third one has it not.
+                // If this request was made for the other, the other keeps the work through this one. A third request
+                // does not get it.
                 if self.is_within(claimant, claim.id) {
                     let claims = self.threads.entry(thread).or_default();
                     claims.pass_on((from_ns, to_ns), claimant.id);
@@ -245,16 +249,15 @@ impl Claims {
         }
     }
 
-    /// Whether a request was made for another, or is one of those in the life of a program.
+    /// Whether the request was made for `other`, or lies in the life of the program that `other` is.
     fn is_within(&self, claimant: &Claimant, other: u64) -> bool {
         let encloses = self.claimants.get(&other).is_some_and(|other| other.encloses);
         claimant.id != other
             && ((encloses && !claimant.encloses) || self.is_for(claimant.id, other))
     }
 
-    /// Whether one of the two requests was made for the other. A request that nobody is known to have asked for,
-    /// and that lies within a request whose server asked it, counts as made for the first such request whose path
-    /// leads through it.
+    /// Whether one of the two requests was made for the other. A request without a known parent that lies within a
+    /// request whose server asked it counts as made for the first such request whose path leads through it.
     fn related(&mut self, claimant: &Claimant, other: u64) -> bool {
         if self.is_related(claimant, other) {
             return true;
@@ -266,7 +269,7 @@ impl Claims {
         adopts
     }
 
-    /// Whether it is known of one of the two that it was made for the other.
+    /// Whether one of the two requests is known to have been made for the other.
     fn is_related(&self, claimant: &Claimant, other: u64) -> bool {
         let encloses = |of: &Claimant| of.encloses;
         claimant.encloses
@@ -276,7 +279,7 @@ impl Claims {
             || self.is_for(claimant.id, other)
     }
 
-    /// Whether nobody is known to have asked for the other, which lies within the request, and whose server asked it.
+    /// Whether the other request has no known parent, lies within this request, and was asked by this request's server.
     fn adopts(&self, claimant: &Claimant, other: u64) -> bool {
         self.claimants.get(&other).is_some_and(|other| {
             let within = claimant.start_ns <= other.start_ns && other.end_ns <= claimant.end_ns;
@@ -331,7 +334,7 @@ fn piece(segment: &Told, from_ns: u64, to_ns: u64) -> Told {
     Told { start_ns: from_ns, duration_ns: to_ns - from_ns, ..*segment }
 }
 
-/// Waits for a turn that follow each other are one; so are pieces of what several share.
+/// Merges waits for a turn that follow each other, and pieces of shared work.
 fn push(settled: &mut Vec<Settled>, more: Settled) {
     let one = more.segment.rule == Some(Rule::Claimed) || more.segment.shared > 1;
     match settled.last_mut() {

@@ -69,7 +69,7 @@ fn what_another_has_for_its_own_is_a_wait() {
     let expected = [(10, 20, "user", 1), (20, 40, "queue.app", 1), (40, 50, "user", 1)];
     assert_eq!(told(&second), expected);
     assert!(second[1].evidence == Evidence::Modelled && second[1].rule == Some(Rule::Claimed));
-    // Another thread's.
+    // The same time of another thread is free.
     let third = settle(&mut claims, claimant(3, None, 0, 100), vec![segment(20, 40, 1)], &[8]);
     assert_eq!(told(&third), [(20, 40, "user", 1)]);
 }
@@ -83,7 +83,8 @@ fn a_parent_has_what_its_children_have() {
     assert_eq!(told(&parent), expected);
 }
 
-/// So what was settled for the second of many alike is settled for the others, but for those to whom the work belongs.
+/// So the result for the second of many requests that are alike holds for the others, except for those to which the
+/// work belongs.
 #[test]
 fn what_leaves_all_claims_as_they_were_holds_for_others() {
     let mut claims = Claims::default();
@@ -101,7 +102,7 @@ fn what_leaves_all_claims_as_they_were_holds_for_others() {
     assert!(!claims.is_kept(claimant(4, Some(1), 10, 50), &[1]), "the first's own");
 }
 
-/// Two that outlived the one they were made for.
+/// Two children that outlived their parent.
 #[test]
 fn of_two_children_one_has_what_their_parent_has() {
     let mut claims = Claims::default();
@@ -116,7 +117,7 @@ fn of_two_children_one_has_what_their_parent_has() {
     assert_eq!(told(&other), [(10, 50, "queue.app", 1)]);
 }
 
-/// And two in the life of one program.
+/// The same for two requests in the life of one program.
 #[test]
 fn of_two_requests_one_has_what_their_program_has() {
     let mut claims = Claims::default();
@@ -129,7 +130,7 @@ fn of_two_requests_one_has_what_their_program_has() {
     assert_eq!([inside(&mut claims, 2), inside(&mut claims, 3)], ["user", "queue.app"]);
 }
 
-/// The first whose way leads through what nobody is known to have asked for has asked for it.
+/// A request without a known parent counts as made for the first request whose path leads through it.
 #[test]
 fn a_child_without_a_parent_is_the_first_ones() {
     let mut claims = Claims::default();
@@ -142,7 +143,8 @@ fn a_child_without_a_parent_is_the_first_ones() {
     assert_eq!([of(&mut claims, 4), of(&mut claims, 5)], ["user", "queue.app"]);
 }
 
-/// Of a thread that serves the request itself a rest may be the request's: it may have several that wait for timers.
+/// A rest of a thread that serves the request may be the request's: the thread may have several requests that wait for
+/// timers.
 #[test]
 fn a_rest_between_others_work_is_theirs_on_a_thread_that_does_not_serve() {
     let mut claims = Claims::default();

@@ -1,9 +1,10 @@
-//! Who handed a thread what it works on, in memory.
+//! Which thread or task handed a thread its work in memory.
 //!
-//! A thread that has taken nothing in itself works on what it was woken for. Of threads one step is believed: which thread of
-//! a runtime wakes which has often to do with nothing but their number. Tasks that are followed wake each other by what they send, so
-//! there the way is followed from one to the next, up to one that has taken something in: a client of Go's net/http has a
-//! task that writes and one that reads for each connection, and handlers start tasks of their own.
+//! A thread that has taken in nothing itself works on what it was woken for. Of threads only one step is believed:
+//! which thread of a runtime wakes which other thread often depends on nothing but how many there are. Followed tasks
+//! wake each other by what they send, so their path is followed from one task to the next, up to a task that has taken
+//! something in. For example, a client of Go's net/http has one task that writes and one that reads for each
+//! connection, and handlers start tasks of their own.
 
 use crate::classify::syscall::{waits, Waits};
 use crate::ownership::marks::MarkKind;
@@ -13,14 +14,15 @@ use crate::timeline::{Off, Thread, ThreadId, Wake, Why, World};
 use rpcprobe_model::FIRST_RUNTIME_TASK;
 use rpcprobe_record::TaskWaitSort;
 
-/// Limit of the steps from one task to the next, and of the sleeps that are looked at for each.
+/// Limit of the steps from one task to the next, and of the sleeps that are examined for each.
 const MOST_STEPS: usize = 8;
 const MOST_SLEEPS: usize = 64;
-/// Limit of those that are looked at of all that woke a task before it ran: the last ones.
+/// Limit of the wake-ups that are examined of those that woke a task before it ran: the last ones.
 pub const MOST_RIVALS: usize = 64;
 
-/// Who woke a thread for what it does at `at_ns`, and when: since `since_ns`, when it did something else. `several`: what
-/// [`handed_by_several`] tells of that; then the last of them.
+/// The thread or task that woke a thread for what it does at `at_ns`, and when: since `since_ns`, when the thread did
+/// something else. `several`: the result of [`handed_by_several`] for this; if it has any, the last of them is
+/// returned.
 pub fn handed_by(
     world: &World,
     (id, since_ns, at_ns): (ThreadId, u64, u64),
@@ -30,8 +32,8 @@ pub fn handed_by(
     last.or_else(|| step(world, id, since_ns, at_ns).map(|(by, woke_ns, _)| (by, woke_ns)))
 }
 
-/// All that woke a task before it ran, and did what it does at `at_ns`, if several did: what it does may be for any of them. In order of
-/// time.
+/// All tasks that woke a task before it ran and did what it does at `at_ns`, if there are several: what it does may be
+/// for any of them. In order of time.
 pub fn handed_by_several(
     world: &World,
     id: ThreadId,
@@ -53,7 +55,7 @@ pub fn handed_by_several(
     }
 }
 
-/// The tasks that woke that one again from the begin of a sleep to another time, and when.
+/// The tasks that woke a task again between `start_ns`, the begin of a sleep, and `end_ns`; and when.
 pub fn again<'w>(
     world: &'w World,
     id: ThreadId,
@@ -70,8 +72,8 @@ pub fn again<'w>(
     later.filter(move |(_, waker)| hands(*waker)).map(|(at_ns, waker)| (*waker, *at_ns))
 }
 
-/// Since when those that woke a task count for what it does after a sleep: since that began or, where the task was woken as it still ran
-/// and the sleep therefore ended at once, since it began to run.
+/// The time since which wake-ups count for what a task does after a sleep: since the sleep began. If the task was woken
+/// while it still ran, so that the sleep ended at once: since it began to run.
 pub fn woken_since_ns(thread: &Thread, off: &Off, wake: &Wake) -> u64 {
     if wake.at_ns > off.start_ns {
         return off.start_ns;
@@ -81,8 +83,8 @@ pub fn woken_since_ns(thread: &Thread, off: &Off, wake: &Wake) -> u64 {
     before.next().map_or(0, |before| before.end_ns)
 }
 
-/// The last rest of a thread before `at_ns` and since `since_ns`, if it had one in which it waited for anything but locks, time and what
-/// it began; `None`: it has had too many to tell.
+/// The last rest of a thread, before `at_ns` and since `since_ns`, in which it waited for anything but locks, time and
+/// what it had begun itself, if it had one; outer `None`: it had too many sleeps to decide.
 pub fn rested_for_work(
     world: &World,
     id: ThreadId,
@@ -99,7 +101,8 @@ pub fn rested_for_work(
     (rest.is_some() || count < MOST_SLEEPS).then_some(rest)
 }
 
-/// Whether what a thread or task waits for may be handed to it: of threads, by a futex that is not known for a lock.
+/// Whether what a thread or task waits for may be handed to it. For a thread, this is a futex that is not known to be a
+/// lock.
 pub fn may_be_handed(world: &World, id: ThreadId, off: &Off) -> bool {
     if is_task(world, id) {
         return hands(off) && off.why != Why::Born;
@@ -108,7 +111,7 @@ pub fn may_be_handed(world: &World, id: ThreadId, off: &Off) -> bool {
     futex && matches!(off.why, Why::Slept { .. }) && !is_own_of_thread(world, id, off)
 }
 
-/// Whether a thread waited for a lock that is known for one, for time to pass, or in a read for an answer.
+/// Whether a thread waited for a known lock, for time to pass, or in a read for an answer.
 fn is_own_of_thread(world: &World, id: ThreadId, off: &Off) -> bool {
     let Some(call) = off.call else { return false };
     let futexes = &world.process_of(id).futexes;
@@ -126,7 +129,8 @@ fn is_own_of_thread(world: &World, id: ThreadId, off: &Off) -> bool {
     }
 }
 
-/// Who woke a thread, alone, or made it for what it does then, when, and whether it was begun rather than woken.
+/// The only waker of a thread for what it does at `at_ns`, or else its maker; when; and whether the wake-up was the
+/// thread's birth.
 fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(ThreadId, u64, bool)> {
     woken_by(world, id, since_ns, at_ns).or_else(|| {
         let (maker, born_ns) = made_for(world, id, since_ns, at_ns)?;
@@ -134,7 +138,8 @@ fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Threa
     })
 }
 
-/// What made a task asleep that has not slept again since, and when: what it does is for whatever that was for.
+/// The maker of a task that was made asleep and has not slept again since, and when. The task works for whatever its
+/// maker worked for.
 pub fn made_for(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(ThreadId, u64)> {
     let thread = world.thread(id);
     let maker = thread.made_by.filter(|_| is_task(world, id) && thread.was_made_asleep())?;
@@ -157,25 +162,26 @@ fn woken_by(
     alone.then_some((wake.waker, handed_ns, off.why == Why::Born))
 }
 
-/// When a task was woken, which as it still ran is told as it parks. `since_ns`: [`woken_since_ns`].
+/// When a task was woken. A wake-up while the task still ran is reported when the task parks; this is the earlier time.
+/// `since_ns`: [`woken_since_ns`].
 fn handed_ns(world: &World, id: ThreadId, (since_ns, off): (u64, &Off), wake: &Wake) -> u64 {
     let mut early = again(world, id, (since_ns, off.start_ns.min(wake.at_ns)));
     let early = early.find(|(waker, _)| *waker == wake.waker);
     early.map_or(wake.at_ns, |(_, at_ns)| at_ns)
 }
 
-/// The sleep from which a thread was woken for what it does at `at_ns`, and by whom.
+/// The sleep from which a thread was woken for what it does at `at_ns`, and the wake-up.
 fn woken_in(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(&Off, Wake)> {
     let thread = world.thread(id);
     let slept = latest_before(&thread.off, |off| off.start_ns < at_ns);
     let slept = slept.take_while(|off| off.end_ns > since_ns && off.end_ns <= at_ns);
     let task = is_task(world, id);
-    // Who opens connections, or asks and hears on them, hands on connections and answers.
+    // A task that opens connections, or asks and hears on them, only hands on connections and answers.
     let by_client = |off: &Off| {
         let waker = off.wake.map(|wake| world.thread(wake.waker));
         task && waker.is_some_and(|waker| waker.marks.is_clients())
     };
-    // What it has begun itself, or a callback of that, tells that it is done.
+    // A task that it has begun itself, or a callback of that task, only reports that it is done.
     let by_own = |off: &Off| {
         off.why != Why::Born
             && off.wake.is_some_and(|wake| world.thread(wake.waker).made_by == Some(id))
@@ -192,9 +198,10 @@ fn woken_in(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(&
     (world.thread(wake.waker).process == thread.process).then_some((off, wake))
 }
 
-/// The tasks through which that one was handed what it does at `at_ns`, the last first; those of threads: none. One of
-/// them may have been begun for it. One that was begun by one that was begun may be there for anything: who opens a connection of a pool
-/// begins who writes to it, and whoever comes first gets it. Nor was one that takes questions in itself handed what it hands on.
+/// The tasks through which a task was handed what it does at `at_ns`, the last first; for a thread, none. One of them
+/// may have been begun for this. A task that was begun by a task that was itself begun may be there for anything: the
+/// task that opens a connection of a pool begins the task that writes to it, and the first request that comes gets it.
+/// A task that takes in questions itself was not handed what it hands on.
 pub fn handed_through(
     world: &World,
     id: ThreadId,
@@ -211,8 +218,8 @@ pub fn handed_through(
     steps.skip(1).take(MOST_STEPS).map(|(id, _, at_ns, _)| (id, at_ns))
 }
 
-/// The tasks or threads that one woke which had heard by then, before it heard anything else: those were given that. In order of time, and
-/// when.
+/// The tasks or threads that `reader` woke between `heard_ns`, when it had heard an answer, and its next message: these
+/// were given the answer. In order of time, and when.
 pub fn handed_back(
     world: &World,
     (reader, heard_ns): (ThreadId, u64),
@@ -235,13 +242,13 @@ pub fn handed_back(
     woke.filter(move |(at_ns, wakee)| was_handed(*at_ns, *wakee)).map(|(at_ns, id)| (*id, *at_ns))
 }
 
-/// Whether it is a task.
+/// Whether the thread is a task of a runtime.
 pub fn is_task(world: &World, id: ThreadId) -> bool {
     world.thread(id).tid >= FIRST_RUNTIME_TASK
 }
 
-/// Whether what ends a task's wait is something that another hands over, or begins. Of a wait that had begun before the capture nothing
-/// else is known.
+/// Whether a task's wait ends by something that another task hands over, or is its birth. Of a wait that had begun
+/// before the capture nothing else is known, so it counts.
 pub fn hands(off: &Off) -> bool {
     let sort = off.call.and_then(|call| task_wait(call.nr)).map(|wait| wait.sort());
     match off.why {
@@ -251,14 +258,15 @@ pub fn hands(off: &Off) -> bool {
     }
 }
 
-/// Whether it is the wait of a task for room in a channel, to give another something.
+/// Whether a task waits for room in a channel, to give something to another task.
 pub fn waits_for_room(off: &Off) -> bool {
     let wait = off.call.and_then(|call| task_wait(call.nr));
     matches!(off.why, Why::Slept { .. })
         && wait.is_some_and(|wait| wait.sort() == TaskWaitSort::Room)
 }
 
-/// Whether it lies in what a task does anyway: a lock, time to pass, others that it waits for.
+/// Whether a task's wait is part of its own work: for a lock, for time to pass, for room in a channel, or for other
+/// tasks.
 fn is_own(off: &Off) -> bool {
     let sort = off.call.and_then(|call| task_wait(call.nr)).map(|wait| wait.sort());
     use TaskWaitSort::{Lock, Room, Task, Timer, Waiters};

@@ -1,12 +1,13 @@
-//! Which of several things that a thread took in together something is given out for: by the order in which it works through
-//! them.
+//! Infers for which of several messages, taken in together, a thread gives something out: from the order in which it
+//! works through them.
 //!
-//! An event loop that finds several messages ready reads them all, and then goes on with each. With those of one kind,
-//! questions or answers, it goes on in the order in which it read them. Which kind comes first differs from program to program:
-//! HAProxy asks for the sake of all questions before it passes any answer on. So what was taken in and what was given out
-//! are paired kind by kind: a question with what is asked for its sake, an answer with the answer that it leads to. They are
-//! paired only where there are as many of one as of the other, of both kinds: otherwise something was given out for other
-//! reasons, or is still to come, and every place after it is another's. How often this is right: `experiments/trees`.
+//! An event loop that finds several messages ready reads them all, and then goes on with each. It goes on with those of
+//! one kind, questions or answers, in the order in which it read them. Which kind comes first differs from program to
+//! program: HAProxy asks for the sake of all questions before it passes any answer on. So what was taken in and what
+//! was given out are paired kind by kind: a question with what is asked for its sake, an answer with the answer that it
+//! leads to. They are paired only if, of both kinds, as many were given out as were taken in. Otherwise something was
+//! given out for other reasons, or is still to come, and every later place belongs to another message.
+//! `experiments/trees` measures how often this is right.
 
 use std::collections::VecDeque;
 
@@ -17,30 +18,30 @@ use crate::ownership::marks::{is_rest, Mark, MarkKind, Question};
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Thread, ThreadId, World};
 
-/// Of more messages taken in together the order tells nothing.
+/// If more messages are taken in together, their order is no evidence.
 const MOST_TOGETHER: usize = 1024;
 
-/// Marks taken in with none given out, and no rest, in between: `[begin, end)`.
+/// Marks of messages taken in, with nothing given out and no rest in between: `[begin, end)`.
 pub(super) struct Batch {
     pub(super) begin: usize,
     pub(super) end: usize,
-    /// They are all of one message, or of messages of one channel.
+    /// All of them are of one message, or of messages of one channel.
     pub(super) single: bool,
 }
 
 impl Batch {
-    /// The batch that mark `at`, of something taken in, belongs to.
+    /// The batch to which mark `at`, of something taken in, belongs.
     pub(super) fn around(marks: &VecDeque<Mark>, at: usize) -> Batch {
         let (given, rests, object) = (marks[at].given, marks[at].rests, marks[at].moved.object);
         let begin = count_before(marks, |mark| mark.given < given || mark.rests < rests);
-        // What is counted first is itself none.
+        // The first mark with these counts may give something out itself; then it is not part of the batch.
         let begin = begin + usize::from(!marks[begin].takes_in());
         let end = count_before(marks, |mark| mark.given <= given && mark.rests <= rests);
         let single = marks.range(begin..end).all(|mark| mark.moved.object == object);
         Batch { begin, end, single }
     }
 
-    /// Whether questions are among it, by the thread's running count of marks that are none.
+    /// Whether the batch contains questions, by the thread's running count of marks that are no questions.
     fn has_questions(&self, marks: &VecDeque<Mark>) -> bool {
         let (first, last) = (&marks[self.begin], &marks[self.end - 1]);
         let others = last.turns - first.turns + u64::from(first.kind != MarkKind::Takes);
@@ -48,7 +49,7 @@ impl Batch {
     }
 }
 
-/// What is told by the order.
+/// What the order shows.
 #[derive(Clone, Copy, Debug)]
 pub enum Placed<T> {
     /// More may be given out.
@@ -61,12 +62,12 @@ pub enum Placed<T> {
 #[derive(Clone, Copy)]
 struct Out {
     enter_ns: u64,
-    /// The question that it answers; `None`: it asks.
+    /// The question that it answers, if known; outer `None`: it asks.
     answers: Option<Option<Question>>,
 }
 
 impl Out {
-    /// On which channel that was asked which it answers.
+    /// The channel of the question that it answers.
     fn answered_on(&self) -> Option<Object> {
         self.answers.flatten().map(|of| of.object)
     }
@@ -74,7 +75,7 @@ impl Out {
 
 /// A batch, and what was given out after it, before anything else was taken in and before the thread rested.
 struct Round {
-    /// Marks of questions that are not answered in the same round: others are asked for their sake.
+    /// Marks of questions that are not answered in the same round: other servers are asked for their sake.
     takes: Vec<usize>,
     hears: Vec<usize>,
     asks: Vec<Out>,
@@ -82,7 +83,7 @@ struct Round {
 }
 
 impl Round {
-    /// With what was given out before `until_ns`.
+    /// The round of a batch, with what was given out before `until_ns`.
     fn of(world: &World, id: ThreadId, batch: &Batch, until_ns: u64) -> Option<Round> {
         if batch.end - batch.begin > MOST_TOGETHER {
             return None;
@@ -102,13 +103,13 @@ impl Round {
         Some(Round { takes, hears: taken(MarkKind::Hears).collect(), asks, answers })
     }
 
-    /// Whether something was given out for each of those taken in, and nothing else.
+    /// Whether as much was given out as was taken in, of both kinds.
     fn is_paired(&self) -> bool {
         self.takes.len() == self.asks.len() && self.hears.len() == self.answers.len()
     }
 }
 
-/// When the thread took something else in after a batch, rested, or ended; `None`: it has not.
+/// When the thread took something else in after a batch, rested, or ended; `None`: it has done none of these.
 fn ended_ns(thread: &Thread, batch: &Batch) -> Option<u64> {
     let marks = &thread.marks.list;
     let last = &marks[batch.end - 1];
@@ -117,7 +118,7 @@ fn ended_ns(thread: &Thread, batch: &Batch) -> Option<u64> {
     { next_ns.into_iter().chain(rest_after(thread, last.exit_ns)).chain(thread.exited_ns) }.min()
 }
 
-/// What the thread gave out after a batch, until then.
+/// What the thread gave out after a batch and before `until_ns`.
 fn given_out(world: &World, id: ThreadId, batch: &Batch, until_ns: u64) -> Vec<Out> {
     let thread = world.thread(id);
     let marks = &thread.marks.list;
@@ -137,15 +138,15 @@ fn given_out(world: &World, id: ThreadId, batch: &Batch, until_ns: u64) -> Vec<O
     outs
 }
 
-/// When the thread first rested after that.
+/// When the thread first rested after `from_ns`.
 fn rest_after(thread: &Thread, from_ns: u64) -> Option<u64> {
     let off = &thread.off;
     let mut after = off.range(count_before(off, |off| off.end_ns <= from_ns)..);
     after.find(|off| is_rest(off)).map(|off| off.start_ns)
 }
 
-/// Whether it is the first question on a connection that the thread itself had opened for it: it is asked when that is
-/// established, and not in its turn.
+/// Whether a mark is the first question on a connection that the thread itself had opened for it. Such a question is
+/// asked when the connection is established, not in its turn.
 fn goes_on(world: &World, id: ThreadId, mark: &Mark) -> bool {
     let channel = world.channels.get(&mark.moved.object).filter(|_| mark.kind == MarkKind::Asks);
     channel.is_some_and(|channel| {
@@ -154,7 +155,7 @@ fn goes_on(world: &World, id: ThreadId, mark: &Mark) -> bool {
     })
 }
 
-/// The question, of those of a batch, for whose sake the thread asks, or opens a connection, at that time: as far as it is told by
+/// The question of a batch for whose sake the thread asks, or opens a connection, at `at_ns`: as far as it is shown by
 /// what was given out before.
 pub(super) fn seems_for<'world>(
     world: &'world World,
@@ -171,7 +172,7 @@ pub(super) fn seems_for<'world>(
     marks.get(*at)
 }
 
-/// The same, by all that was given out after the batch.
+/// The same, by everything that was given out after the batch.
 pub(super) fn question_of<'world>(
     world: &'world World,
     id: ThreadId,
@@ -188,7 +189,8 @@ pub(super) fn question_of<'world>(
     mark.map_or(Placed::Nothing, Placed::At)
 }
 
-/// The answer that the thread gave after it had heard what mark `at` of a batch says: what that answers, and when it began.
+/// The answer that the thread gave for what it had heard in mark `at` of a batch: the question that it answers, and
+/// when it began.
 pub(super) fn answer_after(
     world: &World,
     id: ThreadId,
@@ -197,7 +199,8 @@ pub(super) fn answer_after(
 ) -> Placed<(Question, u64)> {
     let Some(until_ns) = ended_ns(world.thread(id), batch) else { return Placed::NotYet };
     let answer = Round::of(world, id, batch, until_ns).and_then(|mut round| {
-        // What was heard may lead to another question as well; of one kind, it is in its place, too.
+        // A heard answer may lead to another question instead. If the batch has answers only, that question is in its
+        // place, too.
         if round.takes.is_empty() && round.hears.len() == round.asks.len() + round.answers.len() {
             round.answers.append(&mut round.asks);
             round.answers.sort_by_key(|out| out.enter_ns);

@@ -1,8 +1,8 @@
 //! The ledger: what each traced thread's CPU time was for.
 //!
-//! It is requests' own, shared by several (counted once), or no request's; the three sum to what the thread
-//! ran, to the nanosecond, whatever was lost. A request has what its segments show; work beside its critical
-//! path is no request's here.
+//! CPU time is one request's own, shared by several requests (counted once), or no request's. The three sum to what the
+//! thread ran, to the nanosecond, whatever was lost. A request has the time that its segments show; work beside its
+//! critical path counts as no request's here.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,14 +17,14 @@ pub struct Account {
     pub comm: String,
     pub since_ns: u64,
     pub until_ns: u64,
-    /// With interrupts that hit it, without what the hypervisor took.
+    /// With interrupts that hit the thread, without what the hypervisor took.
     pub cpu_ns: u64,
     pub own_ns: u64,
     pub shared_ns: u64,
 }
 
 impl Account {
-    /// What accounts are sorted by: their threads' numbers.
+    /// The key by which accounts are sorted: the thread's numbers.
     pub fn number(&self) -> (u32, u32, u64) {
         (self.pid, self.tid, self.since_ns)
     }
@@ -35,7 +35,8 @@ impl Account {
     }
 }
 
-/// The accounts of threads that may still work or be worked for; those of the others are closed, and handed out.
+/// The accounts of threads that may still work, or whose work may still be booked. The other accounts are closed, and
+/// handed out.
 #[derive(Debug, Default)]
 pub struct Ledger {
     open: FxHashMap<ThreadId, Account>,
@@ -44,9 +45,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A thread's work, which is counted already, belongs to one request each, or is shared: `(from_ns, to_ns,
-    /// shared)`, in order of time. Where records were lost the thread may have been off its CPU meanwhile: that time
-    /// is nobody's.
+    /// Books work of a thread that is counted already: `(from_ns, to_ns, shared)`, in order of time, each one request's
+    /// own or shared. If records were lost, the thread may have been off its CPU meanwhile; that time is booked for no
+    /// request.
     pub fn book(
         &mut self,
         world: &World,
@@ -63,7 +64,7 @@ impl Ledger {
         }
     }
 
-    /// Adds what traced threads ran up to that time, all of which has to be known.
+    /// Adds what traced threads ran up to `until_ns`, all of which has to be known.
     pub fn count(&mut self, world: &World, until_ns: u64) {
         for (id, thread) in world.threads.iter().filter(|(_, thread)| thread.traced) {
             if self.closed.contains(&(id as ThreadId)) {
@@ -88,7 +89,7 @@ impl Ledger {
     }
 
     /// Closes the accounts of threads that were gone before `horizon_ns`: all that they ran has been counted, and what
-    /// requests can have of it has been booked. By number.
+    /// requests can have of it has been booked. Returns them, sorted by number.
     pub fn close_before(&mut self, world: &World, horizon_ns: u64) -> Vec<Account> {
         let gone = |id: ThreadId| world.thread(id).gone_ns < horizon_ns;
         let closed = self.open.extract_if(|id, _| gone(*id));
@@ -102,7 +103,7 @@ impl Ledger {
         self.closed.retain(|id| world.threads.has(*id as usize));
     }
 
-    /// The accounts that are open, by number.
+    /// The accounts that are open, sorted by number.
     pub fn accounts(&self) -> Vec<Account> {
         in_order(self.open.values().cloned().collect())
     }
@@ -114,10 +115,11 @@ fn in_order(mut accounts: Vec<Account>) -> Vec<Account> {
     accounts
 }
 
-/// How long a thread had a CPU, asked from one stretch of time to the next.
+/// How long a thread had a CPU, for stretches of time that follow each other.
 struct Ran<'w> {
     thread: &'w Thread,
-    /// The first of its times off the CPU, and of those taken by the hypervisor, that may still matter.
+    /// The index of the first off-CPU interval, and of the first interval taken by the hypervisor, that may still
+    /// matter.
     off: usize,
     steal: usize,
 }
@@ -131,7 +133,7 @@ impl<'w> Ran<'w> {
         }
     }
 
-    /// In `[from_ns, to_ns)`; no later question is about anything before `from_ns`.
+    /// CPU time in `[from_ns, to_ns)`. Later calls must not ask about anything before `from_ns`.
     fn between(&mut self, from_ns: u64, to_ns: u64) -> u64 {
         let Thread { off, steals, .. } = self.thread;
         if !self.thread.has_run() || to_ns <= from_ns {

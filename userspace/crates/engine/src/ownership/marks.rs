@@ -1,9 +1,9 @@
 //! Marks: the instants at which a thread's messages show for which request it works.
 //!
-//! Each call by which a thread moves a message on a connection leaves a mark on its time line: a question
-//! that it takes in as a server, an answer that it gives, a question that it asks as a client for the sake of
-//! what it serves, or the answer that it hears to that. Between two marks of one request, with none of
-//! another's in between, a thread works for that request; see [`crate::walk`].
+//! Each call by which a thread moves a message on a connection leaves a mark on its time line: a question that it takes
+//! in as a server, an answer that it gives, a question that it asks as a client for the sake of what it serves, or the
+//! answer that it hears to such a question. Between two marks of one request, with no other request's marks in between,
+//! a thread works for that request; see [`crate::walk`].
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ pub enum MarkKind {
     Hears,
 }
 
-/// Bytes of a channel of questions.
+/// Bytes of a channel: a question, or whatever else a call moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     pub object: Object,
@@ -44,7 +44,7 @@ pub struct Mark {
     pub kind: MarkKind,
     /// What it moved.
     pub moved: Question,
-    /// The question, of those that the process serves, for whose sake it was moved, where that is known.
+    /// The question served by the process for whose sake it was moved, if that is known.
     pub of: Option<Question>,
     /// No other question had been taken in that it might be for as well.
     pub sure: bool,
@@ -52,11 +52,12 @@ pub struct Mark {
     pub turns: u64,
     /// Number of rests (see [`is_rest`]) of the thread before this mark.
     pub rests: u64,
-    /// How often the thread had asked what is ready before this mark: the number of its turn, if it is an event loop.
+    /// How often the thread had polled for what is ready before this mark: the number of its turn, if it is an event
+    /// loop.
     pub polls: u64,
     /// Number of the thread's marks up to and including this one that take something in.
     pub taken: u64,
-    /// Number of those that give something out, and of connections that it has opened.
+    /// Number of those that give something out, and of connections that the thread has opened.
     pub given: u64,
 }
 
@@ -72,18 +73,18 @@ impl Mark {
 pub struct Marks {
     /// In order of time.
     pub list: VecDeque<Mark>,
-    /// When it began to open connections, to ask on them.
+    /// When the thread began to open connections, to ask on them.
     pub opens: VecDeque<u64>,
     turns: u64,
     taken: u64,
     given: u64,
     /// It has taken in a question.
     takes: bool,
-    /// It has answered any, as tasks do that are handed what others take in.
+    /// It has answered a question. Tasks that are handed what others take in do so, too.
     answers: bool,
 }
 
-/// A server's thread asked somebody, or heard from somebody, for the sake of a question.
+/// A server's thread asked another server, or heard its answer, for the sake of a question.
 #[derive(Clone, Copy, Debug)]
 pub struct Sake {
     pub of: Question,
@@ -111,14 +112,14 @@ pub fn rested_ns(thread: &Thread, from_ns: u64, to_ns: u64) -> Option<u64> {
 }
 
 impl Marks {
-    /// Those of the call that began then.
+    /// The marks of the call that began at `enter_ns`.
     pub(crate) fn of_call(&self, enter_ns: u64) -> impl Iterator<Item = &Mark> {
         let first = count_before(&self.list, |mark| mark.enter_ns < enter_ns);
         self.list.range(first..).take_while(move |mark| mark.enter_ns == enter_ns)
     }
 
-    /// Whether all that the thread has moved were questions that it asked, and answers to such, or it has only opened a connection
-    /// for that.
+    /// Whether the thread is only a client: all that it has moved are questions that it asked and answers to them, or
+    /// it has only opened connections for that.
     pub(crate) fn is_clients(&self) -> bool {
         !self.takes && !self.answers && (!self.list.is_empty() || !self.opens.is_empty())
     }
@@ -211,8 +212,9 @@ impl World {
         }
     }
 
-    /// A thread has answered a question just after it had heard what may have been asked for another one, or for that: it was for
-    /// the one that it answered. Where framing is known that is told as the request is found.
+    /// A thread has answered a question just after it had heard an answer, and it is not sure for which question the
+    /// heard request was asked: it was for the question that the thread answered. If the framing is known, this is
+    /// noted when the request is found.
     fn heard_for_it(&mut self, id: ThreadId) {
         let marks = &self.thread(id).marks.list;
         let [Some(heard), Some(answer)] =
@@ -237,7 +239,7 @@ impl World {
         }
     }
 
-    /// Whether a part of its answer was written before that time.
+    /// Whether a part of the answer to `of` was written before `at_ns`.
     fn is_answered_before(&self, of: &Question, at_ns: u64) -> bool {
         let questions = self.channels.get(&of.object);
         let answers = questions.and_then(|known| self.channels.get(&known.reverse?));
@@ -247,8 +249,9 @@ impl World {
         last.is_some_and(|last| read.is_none_or(|read| last.enter_ns >= read.exit_ns))
     }
 
-    /// The question to which that is the answer, on a connection without known framing, if it is not sure for whose sake that was
-    /// asked: what one call has written since the read before. What several have may be several questions.
+    /// The question to which `heard` is the answer, on a connection without known framing, if it is not sure for whose
+    /// sake it was asked. It is what one call has written since the read before. What several calls have written may be
+    /// several questions.
     fn asked_before(&self, heard: &Mark) -> Option<Message> {
         let answers = self.channels.get(&heard.moved.object)?;
         let object = answers.reverse?;
@@ -263,8 +266,8 @@ impl World {
         (!sure).then_some(Message { object, from: first.from, to: last.to })
     }
 
-    /// A request was asked for the sake of that question, as is known once it is answered: what its messages' marks tell, then,
-    /// and what is known to have been asked for that question.
+    /// Notes that a request was asked for the sake of question `of`, which is known once the request is answered:
+    /// changes the marks of its messages, and the list of what was asked for that question.
     pub(crate) fn for_whose_sake(
         &mut self,
         [asked, heard]: [&Message; 2],
@@ -285,7 +288,8 @@ impl World {
                     if mark.kind == kind && mark.moved.object == message.object {
                         let before = mark.of.replace(of);
                         mark.sure = sure;
-                        // Of a call that moved several messages each is for its own.
+                        // If a call moved several messages, each has its own question: the entry of the former question
+                        // stays.
                         let alone = channel.messages(mark.moved.from, mark.moved.to) <= 1;
                         if before != Some(of) {
                             let before = before.filter(|_| alone);
@@ -312,7 +316,7 @@ impl World {
             let at = count_before(sakes, |sake| sake.exit_ns <= exit_ns);
             sakes.insert(at, sake);
         }
-        // What is heard next there is the rest of its answer.
+        // What is heard next on the connection is the rest of the answer.
         if let Some(channel) = channels.get_mut(&asked.object) {
             if channel.writes.back().is_some_and(|last| last.to <= asked.to) {
                 channel.asked_for = Some((of, sure));
@@ -331,18 +335,19 @@ impl World {
         Channel::find(&self.channels.get(&question.object)?.reads, question.from)
     }
 
-    /// The question for which a thread works, as its own marks or those of its waker tell; and whether that is
-    /// sure: it had taken in no other question that the work might be for.
+    /// The question for which a thread works, by its own marks or those of its waker, and whether that is sure: no
+    /// other question had been taken in that the work might be for.
     pub(crate) fn works_for(&self, id: ThreadId, at_ns: u64) -> Option<(Question, bool)> {
         let own = self.last_unless_rested(id, at_ns);
         let handed = || self.handed(id, own.map_or(0, |(_, mark)| mark.exit_ns), at_ns);
         let Some((index, mark)) = own else { return handed() };
         match mark.kind {
-            // Of threads, too little tells that it goes on with anything.
+            // A task goes on with what it was handed. For a thread, there is too little evidence that it goes on with
+            // anything.
             MarkKind::Answers if is_task(self, id) => handed(),
             MarkKind::Answers => None,
             MarkKind::Takes => Some((mark.of?, takes_alone(&self.thread(id).marks.list, index))),
-            // A worker that is done with its part, and has been handed what another thread has just taken in.
+            // A worker may be done with its part, and have been handed what another thread has just taken in.
             MarkKind::Asks | MarkKind::Hears => {
                 handed().or_else(|| mark.of.map(|question| (question, mark.sure)))
             }
@@ -355,7 +360,8 @@ impl World {
         channel.map_or(1, |channel| channel.messages(mark.moved.from, mark.moved.to))
     }
 
-    /// How often a thread had asked what is ready, when it moved a message by a call that began or ended just then.
+    /// How often a thread had polled for what is ready when it moved a message by a call that began or ended at
+    /// `at_ns`.
     pub(crate) fn polls_at(&self, id: ThreadId, at_ns: u64) -> Option<u64> {
         let marks = &self.thread(id).marks.list;
         let next = count_before(marks, |mark| mark.exit_ns < at_ns);
@@ -364,8 +370,7 @@ impl World {
         })
     }
 
-    /// When a thread had the answer as it asked what is ready for that time in number, for the time before, and so on; 0 where that
-    /// is not known.
+    /// When the thread's poll with this `number` returned, the poll before it, and so on; 0 where that is not known.
     pub(crate) fn polled<const COUNT: usize>(&self, id: ThreadId, number: u64) -> [u64; COUNT] {
         let thread = self.thread(id);
         let forgotten = thread.polls - thread.polled.len() as u64;
@@ -386,7 +391,7 @@ impl World {
     }
 
     /// The question that another thread of the process had just taken in, or gone on with, when it woke this thread
-    /// after `since_ns`; or one that had been woken by it ([`handed_through`]).
+    /// after `since_ns`; or the question of a task that had handed on the work to the waker ([`handed_through`]).
     fn handed(&self, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Question, bool)> {
         let several = handed_by_several(self, id, since_ns, at_ns);
         let first = handed_by(self, (id, since_ns, at_ns), &several)?;
@@ -406,7 +411,7 @@ impl World {
     }
 }
 
-/// Where that is among those.
+/// The place of `sake` among `sakes`.
 fn find_sake(sakes: &mut VecDeque<Sake>, sake: Sake) -> Option<(&mut VecDeque<Sake>, usize)> {
     let first = count_before(sakes, |known| known.exit_ns < sake.exit_ns);
     let same = sakes.range(first..).take_while(|known| known.exit_ns == sake.exit_ns);
@@ -414,19 +419,19 @@ fn find_sake(sakes: &mut VecDeque<Sake>, sake: Sake) -> Option<(&mut VecDeque<Sa
     Some((sakes, first + at))
 }
 
-/// Whether the thread had taken nothing in on other connections since it last did anything else, or rested.
+/// Whether the thread had taken in nothing on other connections since it last did anything else, or rested.
 fn takes_alone(marks: &VecDeque<Mark>, last: usize) -> bool {
     let begin = batch_begin(marks, last);
     let mut batch = marks.range(begin..=last);
     batch.all(|mark| mark.moved.object == marks[last].moved.object)
 }
 
-/// The first mark of those that took messages in since the thread last did anything else, or rested.
+/// The first mark of the questions that the thread took in since it last did anything else, or rested.
 pub fn batch_begin(marks: &VecDeque<Mark>, last: usize) -> usize {
     let (turns, rests) = (marks[last].turns, marks[last].rests);
     let before = |mark: &Mark| mark.turns < turns || mark.rests < rests;
     let begin = count_before(marks, before);
-    // The one that is counted first is itself none.
+    // The first mark with these counts may itself be of something else.
     begin + usize::from(marks[begin].kind != MarkKind::Takes)
 }
 

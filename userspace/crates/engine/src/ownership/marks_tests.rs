@@ -28,8 +28,8 @@ fn switch(prev: u32, next: u32, state: u16) -> What {
     What::Switch { prev, next, waited_ns, state, preempt, iowait, call }
 }
 
-/// A worker is woken by who takes questions in, for one after the other, and asks for their sake; for the second one it asks
-/// only after it has been preempted.
+/// A worker is woken by the thread that takes in questions, for one question after the other, and asks for their sake.
+/// For the second question it asks only after it has been preempted.
 #[test]
 fn a_worker_works_for_what_it_was_woken_for_though_it_lost_its_cpu_since() {
     const TAKER: u32 = 20;
@@ -67,7 +67,7 @@ fn a_worker_works_for_what_it_was_woken_for_though_it_lost_its_cpu_since() {
     assert_eq!(objects, fronts.map(|[there, _]| there));
 }
 
-/// A task that has been handed what it waited for may still give something out, until it has gone on and rests again.
+/// A task that has been handed what it waited for may still give something out, until it has run and rests again.
 #[test]
 fn who_has_been_woken_has_yet_to_go_on() {
     use crate::ownership::adjacent::{given_next, Given};

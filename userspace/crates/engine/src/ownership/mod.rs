@@ -1,5 +1,5 @@
-//! Whose work a thread does: marks that messages leave on its time line, running sums of what it did,
-//! requests' claims on its work, and the ledger, in which all of its CPU time belongs to requests or to none.
+//! For which requests a thread works: marks that messages leave on its time line, running sums of what it did,
+//! requests' claims on its work, and the ledger, which assigns all of its CPU time to requests or to no request.
 
 pub mod adjacent;
 mod claim_list;

@@ -1,9 +1,9 @@
-//! Stretches of a request in which the threads on its way worked for other requests.
+//! Stretches of a request in which the threads on its path worked for other requests.
 //!
-//! A thread that waits and then works for another request waits for that one's sake, and what it does in between,
-//! without a message of this request, is none of this request's either. So a stretch from the first such wait to the end
-//! of the last such work is one wait for a turn, whatever the threads did in it; `cause` tells that, most first. A rest is no
-//! part of one: a thread at rest has nothing that is ready.
+//! A thread that waits and then works for another request waits for that request's sake. What it does in between,
+//! without a message of this request, is not for this request either. So a stretch from the first such wait to the end
+//! of the last such work is one wait for a turn, whatever the threads did in it; `cause` lists what they did, most
+//! first. A rest is not part of a stretch: a thread at rest has nothing that is ready.
 
 use crate::ownership::claims::OTHERS;
 use crate::ownership::sums::{Doing, Spent};
@@ -15,9 +15,9 @@ use rpcprobe_model::{Category, Evidence, Rule, Texts, Told};
 pub(super) struct Settled {
     pub segment: Told,
     pub worker: Worker,
-    /// What its thread did, also where that was for another request.
+    /// What its thread did, also if that was for another request.
     pub did: Category,
-    /// It rested: nothing that it has was ready to be worked on.
+    /// The thread rested: nothing that it had was ready to be worked on.
     pub rested: bool,
 }
 
@@ -31,7 +31,8 @@ impl Settled {
         is_for_others(&self.segment)
     }
 
-    /// The thread waited, and not for a message of the request; nor was it at rest, when the request did not wait for it.
+    /// Whether the thread waited for anything but a message of the request. A rest does not count: the request does not
+    /// wait for a thread at rest.
     fn waits(&self) -> bool {
         if self.rested {
             return false;
@@ -52,7 +53,7 @@ impl Settled {
         )
     }
 
-    /// The thread did something, and no message tells for whom.
+    /// Whether the thread did something, and no message shows for which request.
     fn may_be_for_others(&self) -> bool {
         let category = self.segment.category;
         let work = category.is_on_cpu() || category == Category::WireStack;
@@ -66,8 +67,9 @@ pub(super) fn is_for_others(segment: &Told) -> bool {
     segment.category == Category::QueueApp && by_rule
 }
 
-/// The segments of a request, in order of time, with one for each stretch of others' work. `release` hears of work in it
-/// that the request had claimed: thread, begin, end; `spent` tells what a thread did in between two times.
+/// The segments of a request, in order of time, with one segment for each stretch of work for others. `release` is
+/// called with the thread, begin and end of work in a stretch that the request had claimed; `spent` returns what a
+/// thread did between two times.
 pub(super) fn fold(
     mut settled: Vec<Settled>,
     texts: &mut Texts,
@@ -92,16 +94,17 @@ pub(super) fn fold(
     latest_first
 }
 
-/// Whether a stretch of others' work might begin before these segments, if others came before them.
+/// Whether a stretch of work for others might begin before these segments, if more segments came before them.
 pub(super) fn may_reach_back(settled: &[Settled]) -> bool {
     let goes_on = |part: &&Settled| part.for_others() || part.waits() || part.may_be_for_others();
     settled.iter().take_while(goes_on).any(Settled::for_others)
 }
 
-/// Where the stretch of others' work begins that ends with `last`: an index of `settled`, which lies before it.
+/// Where the stretch of work for others that ends with `last` begins: an index of `settled`, the segments before
+/// `last`.
 fn first_of_stretch(settled: &[Settled], last: &Settled) -> usize {
     let mut first = settled.len();
-    // Whose wait or work leads on to that of others.
+    // The thread whose waits and work belong to the stretch.
     let mut thread = last.worker.thread;
     for (index, part) in settled.iter().enumerate().rev() {
         let goes_on = part.worker.thread == thread;

@@ -1,17 +1,18 @@
 //! Finds where a server's work for a request begins if nothing woke the thread that does it.
 //!
-//! A thread that takes work from a queue in memory without sleeping, or that read several messages before it
-//! answered the first, leaves no event where it turns to the next request. It cannot have turned to it before
-//! it answered the previous one, so its last answer to another request is where the service can begin. Until
-//! then the request waited in the server.
+//! A thread that takes work from a queue in memory without sleeping, or that read several messages before it answered
+//! the first, leaves no event where it turns to the next request. It cannot have turned to that request before it
+//! answered the previous one, so the service can begin at its last answer to another request. Until then the request
+//! waited in the server.
 
 use crate::event::{Call, Io, Object};
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Carries, Channel, ProcessId, ThreadId, World};
 use crate::walk::Goal;
 
-/// If `call` of `thread` answers another request while this one's message has already been received by another thread of
-/// the server: that one, and when it had it. (What a thread does that has received both, its turns tell.)
+/// If `call` of `thread` answers another request while this request's message has already been received by another
+/// thread of the server: that other thread, and when it had the message. (If one thread has received both, its marks
+/// decide.)
 pub fn waiting_inside(
     world: &World,
     goal: &Goal,
@@ -30,9 +31,9 @@ pub fn waiting_inside(
 /// Limit of the calls that are searched for a thread's next answer.
 const MOST_CALLS: usize = 256;
 
-/// Whether a thread was working for another request at that time, while its server had already received this one:
-/// the thread answered the other one next, and had not received this one itself. A thread that it woke then, in
-/// memory, was not handed this request.
+/// Whether a thread was working for another request at `at_ns`, while its server had already received this request: the
+/// thread answered the other request next, and had not received this request itself. A thread that it woke then was not
+/// handed this request in memory.
 pub fn busy_with_another(world: &World, goal: &Goal, thread: ThreadId, at_ns: u64) -> bool {
     let t = world.thread(thread);
     let received = received(world, goal, t.process, at_ns);
@@ -45,8 +46,7 @@ pub fn busy_with_another(world: &World, goal: &Goal, thread: ThreadId, at_ns: u6
     answer.is_some_and(|call| !call.transfers().any(|io| goal.has(io)))
 }
 
-/// The thread of the process that received the end of what was asked, and when it had it: before
-/// `before_ns`.
+/// The thread of the process that received the end of the question before `before_ns`, and when it had it.
 pub fn received(
     world: &World,
     goal: &Goal,
@@ -76,7 +76,7 @@ fn is_answer(world: &World, io: &Io) -> bool {
     }
 }
 
-/// Whether `object`, a direction of a connection of which `reverse` is the other, carries a server's answers.
+/// Whether `object`, one direction of a connection, carries a server's answers; `reverse` is the other direction.
 pub fn carries_answers(world: &World, object: Object, reverse: Object) -> bool {
     let (Some(channel), Some(asked)) = (world.channels.get(&object), world.channels.get(&reverse))
     else {

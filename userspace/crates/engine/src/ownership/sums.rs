@@ -73,7 +73,7 @@ impl Spent {
 }
 
 /// The interval up to `at_ns`, at most back to `from_ns`, in which a thread did one thing: its begin, and what the
-/// thread did. What no record tells yet is [`Doing::NotKnown`].
+/// thread did. Time without records so far is [`Doing::NotKnown`].
 pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing) {
     let off = thread.off_before(at_ns);
     let (start_ns, doing) = match off {
@@ -84,7 +84,7 @@ pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing)
             (_, Some(runnable_ns)) if runnable_ns < at_ns => (runnable_ns, Doing::Woken),
             _ => (off.start_ns, Doing::Asleep),
         },
-        // It ran, or was off a CPU: its records began later, or are forgotten.
+        // It may have run or been off a CPU: its records began later, or are forgotten.
         _ if at_ns <= thread.known_from_ns => {
             (off.map_or(from_ns, |off| off.end_ns), Doing::NotKnown)
         }
@@ -96,7 +96,7 @@ pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing)
             }
         }
     };
-    // Time lines out of order must not hold it up.
+    // The interval must not be empty, even if the time lines are out of order.
     (if start_ns < at_ns { start_ns.max(from_ns) } else { from_ns }, doing)
 }
 
@@ -107,7 +107,7 @@ fn has_many_calls(thread: &Thread, from_ns: u64, to_ns: u64) -> bool {
     first.is_some_and(|call| call.enter_ns >= from_ns)
 }
 
-/// The same without sums, by adding up each interval; `None` if there are more than `most`.
+/// What a thread did in `[from_ns, to_ns)`, by adding up each stretch; `None` if there are more than `most` stretches.
 fn summed(thread: &Thread, from_ns: u64, to_ns: u64, most: usize) -> Option<Spent> {
     let mut spent = Spent::default();
     let mut at_ns = to_ns;
@@ -122,7 +122,7 @@ fn summed(thread: &Thread, from_ns: u64, to_ns: u64, most: usize) -> Option<Spen
     (at_ns <= from_ns).then_some(spent)
 }
 
-/// Of all threads that were asked for.
+/// The sums of all threads that were asked for.
 #[derive(Debug, Default)]
 pub struct Sums(AllTotals<KINDS>);
 
@@ -202,7 +202,7 @@ mod tests {
         assert!(begins.len() <= 8, "{begins:?}");
     }
 
-    /// A server's history is forgotten while requests wait in its sockets, of which it knows nothing yet.
+    /// A server's history is forgotten while requests that it has not read yet wait in its sockets.
     #[test]
     fn before_its_first_record_nothing_is_known_of_a_thread() {
         let mut thread = busy();

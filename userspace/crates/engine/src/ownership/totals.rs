@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::ThreadId;
 
-/// Stretches between two totals that are kept: about half as many are added for each look-up.
+/// Number of stretches between two totals that are kept. A look-up adds about half as many.
 pub(super) const STRETCHES: usize = 32;
 
-/// Nanoseconds by what was done, of `N` things that are told apart by their numbers.
+/// Nanoseconds by what was done: `N` kinds, identified by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nanoseconds<const N: usize>(pub(super) [u64; N]);
 
@@ -42,12 +42,13 @@ impl<const N: usize> Nanoseconds<N> {
     }
 }
 
-/// Of all threads that were asked for.
+/// The totals of all threads that were asked for.
 #[derive(Debug, Default)]
 pub(super) struct AllTotals<const N: usize>(RefCell<FxHashMap<ThreadId, Totals<N>>>);
 
 impl<const N: usize> AllTotals<N> {
-    /// What `answer` says of a thread's totals, which include `[from_ns, to_ns)`. `before`: as for [`Totals::extend`].
+    /// What `answer` returns for a thread's totals, which include `[from_ns, to_ns)`. `before`: as for
+    /// [`Totals::extend`].
     pub(super) fn ask<Answer>(
         &self,
         id: ThreadId,
@@ -88,14 +89,14 @@ impl<const N: usize> AllTotals<N> {
 /// The sums of one thread, since it was first asked for.
 #[derive(Debug)]
 pub(super) struct Totals<const N: usize> {
-    /// When the first stretch that is kept begins.
+    /// The begin of the first stretch that is kept.
     from_ns: u64,
-    /// In order of time, each from the end of the one before: its end, and what the thread did.
+    /// Stretches in order of time, each from the end of the one before: its end, and what the thread did.
     stretches: VecDeque<(u64, usize)>,
-    /// What it came to before every [`STRETCHES`]th of them.
+    /// The total before every [`STRETCHES`]th of them.
     kept: VecDeque<Nanoseconds<N>>,
     total: Nanoseconds<N>,
-    /// What divides the others, if anything, and the ends of its stretches.
+    /// The kind whose stretches divide the others, if any, and the ends of these stretches.
     divides: Option<usize>,
     ends: VecDeque<u64>,
 }
@@ -112,12 +113,13 @@ impl<const N: usize> Totals<N> {
         }
     }
 
-    /// Up to where it is summed.
+    /// The time up to which the stretches are summed.
     fn until_ns(&self) -> u64 {
         self.stretches.back().map_or(self.from_ns, |(end_ns, _)| *end_ns)
     }
 
-    /// Sums up to `to_ns`; `before`: the last stretch before a time, at most back to another: its begin, and what was done.
+    /// Sums up to `to_ns`. `before` returns the last stretch before a time, at most back to another time: its begin,
+    /// and what was done.
     fn extend(&mut self, to_ns: u64, before: impl Fn(u64, u64) -> (u64, usize)) {
         let until_ns = self.until_ns();
         let mut new = Vec::new();
@@ -139,8 +141,8 @@ impl<const N: usize> Totals<N> {
         }
     }
 
-    /// Sums what lies before, too: as much again as lies from `from_ns` on, so that requests that are asked about latest
-    /// first do not each begin anew.
+    /// Begins the sums earlier: as long before `from_ns` as they extend after it. So requests that are asked about
+    /// latest first do not each begin anew.
     fn begin_before(&mut self, from_ns: u64, before: impl Fn(u64, u64) -> (u64, usize)) {
         let until_ns = self.until_ns();
         let begin_ns = from_ns.saturating_sub(until_ns.saturating_sub(from_ns));
@@ -148,7 +150,7 @@ impl<const N: usize> Totals<N> {
         self.extend(until_ns, before);
     }
 
-    /// Calls `each` with what has to be added to one of the totals kept to get that of `at_ns`, and returns that one.
+    /// Returns one of the kept totals, and calls `each` with what has to be added to it to get the total at `at_ns`.
     fn at(&self, at_ns: u64, mut each: impl FnMut(usize, u64)) -> Option<&Nanoseconds<N>> {
         let whole = count_before(&self.stretches, |(end_ns, _)| *end_ns <= at_ns);
         let base = (whole / STRETCHES).min(self.kept.len().checked_sub(1)?);
@@ -179,7 +181,7 @@ impl<const N: usize> Totals<N> {
         spent.minus(&less)
     }
 
-    /// The end of the last stretch that divides, up to `at_ns`.
+    /// The end of the last dividing stretch up to `at_ns`.
     pub(super) fn divided_ns(&self, at_ns: u64) -> Option<u64> {
         last_before(&self.ends, |end_ns| *end_ns <= at_ns).copied()
     }

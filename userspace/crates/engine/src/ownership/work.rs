@@ -1,7 +1,8 @@
 //! Running sums of the work of threads that work for many requests at once.
 //!
-//! A thread that has taken in many requests by one read may do thousands of things before it answers the first, and each
-//! of them is every request's. Told one by one they cost requests times pieces; by sums each request costs the same.
+//! A thread that has taken in many requests by one read may do thousands of things before it answers the first, and
+//! each of these things is work for every one of the requests. Reported one by one, they cost requests times pieces; by
+//! sums, each request costs the same.
 
 use crate::calibration::Rates;
 use crate::classify::on_cpu;
@@ -13,27 +14,27 @@ use crate::timeline::{Thread, ThreadId};
 use rpcprobe_model::{Category, Evidence};
 
 const CATEGORIES: usize = Category::ALL.len();
-/// Categories, measured and modelled, and what is no work: it slept, or was not there.
+/// Categories, measured and modelled, and one kind that is no work: the thread slept, or did not exist.
 const KINDS: usize = 2 * CATEGORIES + 1;
 const NO_WORK: usize = KINDS - 1;
 
-/// Off-CPU intervals and calls of a stretch that is told by sums; a shorter one is told piece by piece. (A request of no more
-/// than 100 segments is, too: [`crate::condense`].)
+/// A stretch with more off-CPU intervals and calls than this is reported by sums, a shorter stretch piece by piece. (A
+/// request of no more than 100 segments is reported piece by piece, too: [`crate::condense`].)
 const MANY: usize = 100;
 
-/// What a thread did, awake, up to some time.
+/// What a thread did, without sleeping, up to some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
     pub from_ns: u64,
-    /// By category, most first.
+    /// By category, longest first.
     pub sums: Vec<(Category, Evidence, u64)>,
 }
 
-/// How pieces are told.
+/// How pieces are divided into categories.
 #[derive(Clone, Copy, Debug)]
 pub struct Telling {
     pub rates: Rates,
-    /// Packets that a thread receives in its own call are the wire's.
+    /// Packets that a thread receives in its own call count as `wire.stack`.
     pub wire: bool,
 }
 
@@ -59,13 +60,13 @@ fn part_before(thread: &Thread, at_ns: u64, from_ns: u64, telling: &Telling) -> 
     }
 }
 
-/// Of all threads that were asked for.
+/// The sums of all threads that were asked for.
 #[derive(Debug, Default)]
 pub struct WorkSums(AllTotals<KINDS>);
 
 impl WorkSums {
-    /// What the thread did up to `to_ns`, since it last slept, at most back to `from_ns`; all of that has to be known by now.
-    /// `None` if that is not much.
+    /// What the thread did up to `to_ns`, since it last slept, at most back to `from_ns`; all of that has to be known
+    /// by now. `None` if the stretch is short.
     pub fn until(
         &self,
         (id, thread): (ThreadId, &Thread),

@@ -1,4 +1,4 @@
-//! Tracks for requests of one kind: slices on a track must nest, so requests that overlap are on different ones.
+//! Tracks for requests of one kind. Slices on a track must nest, so overlapping requests are on different tracks.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use anyhow::Result;
 
 use super::packets::{Packets, Track};
 
-/// Tracks of one name: as many as requests that overlap.
+/// Tracks of one name: as many as there are overlapping requests at a time.
 #[derive(Default)]
 pub struct Lanes {
-    /// Each with the time from which on it is free.
+    /// The tracks, each with the time from which it is free.
     free: BTreeSet<(u64, Track)>,
 }
 
 impl Lanes {
-    /// A track on which nothing lies after `start_ns`, which is then taken until `end_ns`. Of those that are free, the
-    /// one that became so last: requests in a row share a track.
+    /// Returns a track on which nothing lies after `start_ns` and marks it as taken until `end_ns`. Of the free tracks,
+    /// takes the one that became free last, so that successive requests share a track.
     pub fn take(
         &mut self,
         packets: &mut Packets,

@@ -1,4 +1,5 @@
-//! A capture as a Perfetto trace: requests with their segments, threads, the way of each request through them.
+//! A capture as a Perfetto trace: requests with their segments, threads, and the path of each request through the
+//! threads.
 
 mod lanes;
 mod packets;
@@ -28,10 +29,10 @@ use under_way::UnderWay;
 
 pub use threads::LeftOut;
 
-/// Marks the arrows from a request to one that was made for it; without are those between threads.
+/// Marks the arrows from a request to a request made for it. Arrows between threads do not have this bit.
 const LINK: u64 = 1 << 63;
 
-/// What a trace is made of.
+/// Input of a trace.
 pub struct Source<'a, R, S>
 where
     R: Iterator<Item = Result<RequestRow>>,
@@ -39,14 +40,14 @@ where
 {
     pub manifest: &'a Manifest,
     pub chosen: &'a Chosen,
-    /// The filter in words, empty for none.
+    /// The filter in words; empty without a filter.
     pub filter: String,
     pub rows: R,
-    /// In the same order of requests.
+    /// In the same order of requests as `rows`.
     pub segments: S,
 }
 
-/// Writes the trace. What of the threads' work it could not show.
+/// Writes the trace. Returns the work of threads that could not be shown.
 ///
 /// # Errors
 /// A table cannot be read or does not fit the other; segments do not tile their request; `out` cannot be written;
@@ -81,7 +82,7 @@ where
     }
 }
 
-/// The instant of the capture's start on both clocks: that of all times, and the calendar's.
+/// The start of the capture on two clocks: the clock of all times in the trace, and UTC.
 fn clocks(manifest: &Manifest) -> ClockSnapshot {
     let clock = |id, ns| Clock { clock_id: Some(id), timestamp: Some(ns) };
     let utc_ns = utc::parse_ns(&manifest.start_utc);
@@ -177,7 +178,7 @@ impl Trace<'_, '_> {
         self.packets.end(segment.start_ns.saturating_add(segment.duration_ns), track)
     }
 
-    /// What waits, and a slice that says what the trace is of.
+    /// Writes what is still waiting, and a slice that describes the trace.
     fn finish(mut self, manifest: &Manifest, filter: &str) -> Result<LeftOut> {
         let left_out = self.threads.finish(&mut self.packets)?;
         self.under_way.write(&mut self.packets, self.requests)?;
@@ -208,7 +209,7 @@ fn arrow(link: &Link) -> u64 {
     LINK | link.child
 }
 
-/// Method or kind; what is incomplete is never without that mark, nor what is modelled without its own.
+/// The request's method, or else its kind, marked if the request is incomplete.
 fn name(request: &Request) -> String {
     let name = request.method.as_deref().map_or(request.kind.name().to_owned(), escape);
     match request.complete {
@@ -221,7 +222,7 @@ fn marked(category: Category, evidence: Evidence) -> String {
     format!("{category}{}", evidence_mark(evidence))
 }
 
-/// What of a request has to be put into words.
+/// The fields of a request that have to be formatted as text.
 struct Texts {
     client: Option<String>,
     server: Option<String>,

@@ -1,4 +1,4 @@
-//! Writes packets of a trace, each at once. Texts are said once and then go by number.
+//! Writes the packets of a trace one by one. A text is written once and then referred to by number.
 
 use std::io::Write;
 
@@ -12,19 +12,19 @@ use super::proto::{
     STATE_CLEARED, UNIT_COUNT,
 };
 
-/// Bytes of texts that are remembered at most; then all are forgotten and said anew.
+/// Limit in bytes for remembered texts. Beyond it, all texts are forgotten and written again.
 const REMEMBERED_BYTES: usize = 8 << 20;
-/// What remembering a text takes beside its bytes.
+/// Memory that a remembered text takes besides its bytes.
 const EACH_BYTES: usize = 64;
-/// `packet`, the only field of a trace: number 1, with a length.
+/// Key of `packet`, the only field of a trace: field number 1, length-delimited.
 const PACKET: u8 = 1 << 3 | 2;
-/// All packets are of one sequence.
+/// All packets belong to one sequence.
 const SEQUENCE: u32 = 1;
 
-/// A track by its number; 0 is none of ours.
+/// The number of a track; 0 is none of our tracks.
 pub type Track = u64;
 
-/// What is told of a slice beside its name.
+/// A property of a slice besides its name.
 pub struct Note<'a> {
     pub name: &'static str,
     pub value: Value<'a>,
@@ -37,7 +37,7 @@ pub enum Value<'a> {
     Flag(bool),
 }
 
-/// A list of notes; what is not known is left out.
+/// A list of notes; unknown values are left out.
 #[derive(Default)]
 pub struct Notes<'a>(Vec<Note<'a>>);
 
@@ -63,19 +63,19 @@ impl<'a> Notes<'a> {
     }
 }
 
-/// Arrows at a slice: those that leave it, and those that end in it.
+/// Arrows at a slice: those that leave it, and those that end at it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flows {
     pub out: Vec<u64>,
     pub into: Vec<u64>,
 }
 
-/// Numbers of texts of one sort.
+/// Numbers of the texts of one sort.
 #[derive(Default)]
 struct Table(FxHashMap<Box<str>, u64>);
 
 impl Table {
-    /// The text's number; new ones go into `fresh`.
+    /// Returns the text's number; a new text is added to `fresh`.
     fn number(&mut self, text: &str, fresh: &mut Vec<Interned>, held: &mut usize) -> u64 {
         if let Some(number) = self.0.get(text) {
             return *number;
@@ -123,7 +123,7 @@ impl<'w> Packets<'w> {
         self.write(TracePacket { clock_snapshot: Some(clocks), ..TracePacket::default() })
     }
 
-    /// A new track, as `descriptor` has it but for its number.
+    /// Writes a new track as `descriptor` describes it, with a new number.
     pub fn track(&mut self, descriptor: TrackDescriptor) -> Result<Track> {
         self.tracks += 1;
         let descriptor = TrackDescriptor { uuid: Some(self.tracks), ..descriptor };
@@ -131,13 +131,13 @@ impl<'w> Packets<'w> {
         Ok(self.tracks)
     }
 
-    /// A new track of that name, below `parent` if there is one.
+    /// Writes a new track with this name, below `parent` if given.
     pub fn named(&mut self, name: &str, parent: Option<Track>) -> Result<Track> {
         let name = Some(name.to_owned());
         self.track(TrackDescriptor { name, parent_uuid: parent, ..TrackDescriptor::default() })
     }
 
-    /// A new track that counts.
+    /// Writes a new counter track.
     pub fn counter(&mut self, name: &str, parent: Track) -> Result<Track> {
         self.track(TrackDescriptor {
             name: Some(name.to_owned()),

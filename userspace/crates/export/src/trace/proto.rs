@@ -1,5 +1,5 @@
-//! The messages of a Perfetto trace that are written, with the fields that are used: numbers and types as in Perfetto's
-//! own `.proto` files. The test reads what is written with Perfetto's classes.
+//! The Perfetto messages and fields that are written, with numbers and types as in Perfetto's own `.proto` files. The
+//! test reads the written trace with Perfetto's classes.
 
 use prost::{Enumeration, Message};
 
@@ -7,12 +7,12 @@ use prost::{Enumeration, Message};
 pub const MONOTONIC: u32 = 3;
 pub const REALTIME: u32 = 1;
 
-/// What was said before about names is void.
+/// Invalidates the texts of earlier packets.
 pub const STATE_CLEARED: u32 = 1;
-/// Refers to names that were said before.
+/// The packet refers to texts of earlier packets.
 pub const NEEDS_STATE: u32 = 2;
 
-/// A number without a dimension.
+/// The unit of a plain count.
 pub const UNIT_COUNT: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
@@ -123,7 +123,7 @@ pub struct TrackEvent {
     /// Arrows that leave the slice.
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub flow_ids: Vec<u64>,
-    /// Arrows that end in it.
+    /// Arrows that end at the slice.
     #[prost(fixed64, repeated, packed = "false", tag = "48")]
     pub terminating_flow_ids: Vec<u64>,
 }
@@ -154,7 +154,7 @@ pub struct InternedData {
     pub debug_annotation_string_values: Vec<Interned>,
 }
 
-/// A text and the number that stands for it.
+/// A text and its number.
 #[derive(Clone, PartialEq, Message)]
 pub struct Interned {
     #[prost(uint64, optional, tag = "1")]

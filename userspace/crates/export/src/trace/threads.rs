@@ -1,8 +1,9 @@
-//! Tracks of threads: for which request each worked when. Each instant of a thread is shown once. Where several requests
-//! have the same work, because one was made for the other or because they share it, it is that of the one that began last.
+//! Tracks of threads: when each thread worked for which request. A thread shows one request at each instant. If several
+//! requests have the same work, because one was made for the other or because they share it, the request that began
+//! last is shown.
 //!
-//! Requests come in the order in which they were finished, and a track must be written in order of time. So pieces of work
-//! wait in a heap, up to a bound; what comes too late even for that is left out, and how much is told.
+//! Requests come in the order in which they finished, but a track must be written in time order. So pieces of work wait
+//! in a heap, up to a limit. Work that comes too late for that is left out, and its amount is reported.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,7 @@ use super::proto::{ProcessDescriptor, ThreadDescriptor, TrackDescriptor};
 use rpcprobe_model::{Evidence, Segment, Side};
 use rpcprobe_report::{escape, marks};
 
-/// Pieces that wait at most: some 20 MB.
+/// Maximum number of waiting pieces: some 20 MB.
 const WAITING: usize = 1 << 18;
 
 /// The request a piece of work is for.
@@ -27,12 +28,13 @@ const WAITING: usize = 1 << 18;
 pub struct For {
     pub request_id: u64,
     pub start_ns: u64,
-    /// Of its slices.
+    /// Name of the request's slices.
     pub name: String,
 }
 
 impl For {
-    /// Whether its work is shown where both have it: a request that was made for another began after it.
+    /// Whether this request's work is shown where both requests have the same work. The request that began later is
+    /// shown, because a request made for another one begins after it.
     fn is_inside(&self, other: &For) -> bool {
         (self.start_ns, self.request_id) > (other.start_ns, other.request_id)
     }
@@ -45,14 +47,15 @@ struct Piece {
     end_ns: u64,
     thread: usize,
     of: Rc<For>,
-    /// By how many requests it is shared.
+    /// Number of requests that share the work.
     shared: u32,
-    /// It adds up pieces that lay somewhere in a stretch of time.
+    /// The piece adds up pieces that lay somewhere in a stretch of time.
     added_up: bool,
-    /// In whole or in part.
+    /// Whether the work is modelled or sampled, in whole or in part.
     modelled: bool,
     sampled: bool,
-    /// The arrow of the request's path that comes from another thread, and the one that goes to the next; 0: none.
+    /// The arrow of the request's path that comes from another thread, and the arrow to the next thread; 0 if there is
+    /// none.
     into: u64,
     out: u64,
 }
@@ -62,7 +65,7 @@ impl Piece {
         (self.start_ns, self.of.request_id, self.end_ns)
     }
 
-    /// Whether the other goes on where this one ends.
+    /// Whether `next` continues this piece where it ends.
     fn goes_on_as(&self, next: &Piece) -> bool {
         self.end_ns == next.start_ns
             && self.thread == next.thread
@@ -97,7 +100,7 @@ impl Ord for Piece {
     }
 }
 
-/// A slice that may yet be extended, or end sooner.
+/// A slice that may still be extended or cut short.
 struct Open {
     piece: Piece,
     flows: Flows,
@@ -108,7 +111,7 @@ struct Thread {
     open: Option<Open>,
 }
 
-/// What could not be shown.
+/// Work that could not be shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     pub pieces: u64,
@@ -116,15 +119,15 @@ pub struct LeftOut {
 }
 
 pub struct Threads {
-    /// Pieces that may wait.
+    /// Maximum number of waiting pieces.
     room: usize,
     by_number: FxHashMap<(u32, u32), usize>,
     processes: FxHashSet<u32>,
     threads: Vec<Thread>,
     heap: BinaryHeap<Reverse<Piece>>,
-    /// Everything before is written.
+    /// Everything before this time is written.
     written_until_ns: u64,
-    /// Of the request whose segments come.
+    /// The latest piece of the request whose segments are coming in.
     last: Option<Piece>,
     flows: u64,
     left_out: LeftOut,
@@ -151,8 +154,8 @@ impl Threads {
         }
     }
 
-    /// A segment of the request, in order of time. An arrow from the segment's slice to the thread's, if it is the
-    /// first work: then the segment is written before the thread.
+    /// Takes a segment of the request; segments come in time order. For the request's first work, returns an arrow from
+    /// the segment's slice to the thread's slice: the segment is then written before the thread.
     pub fn segment(
         &mut self,
         packets: &mut Packets,
@@ -201,7 +204,7 @@ impl Threads {
         Ok(first)
     }
 
-    /// The request has no more segments.
+    /// Ends the request: it has no more segments.
     pub fn end_of_request(&mut self, packets: &mut Packets) -> Result<()> {
         if let Some(last) = self.last.take() {
             self.push(last);
@@ -209,7 +212,7 @@ impl Threads {
         self.write_until(packets, u64::MAX)
     }
 
-    /// Writes what waits.
+    /// Writes everything that is still waiting.
     pub fn finish(mut self, packets: &mut Packets) -> Result<LeftOut> {
         while let Some(Reverse(piece)) = self.heap.pop() {
             self.place(packets, piece)?;
@@ -255,7 +258,7 @@ impl Threads {
         }
     }
 
-    /// Makes room in the heap, but writes nothing that begins at `end_ns` or later.
+    /// Makes room in the heap, but writes no piece that begins at `end_ns` or later.
     fn write_until(&mut self, packets: &mut Packets, end_ns: u64) -> Result<()> {
         while self.heap.len() > self.room {
             match self.heap.pop() {
@@ -269,8 +272,8 @@ impl Threads {
         Ok(())
     }
 
-    /// The next piece in order of time: extends its thread's open slice, or cuts it, or gives way to it. Arrows of what
-    /// is not shown are those of the slice that is.
+    /// Takes the next piece in time order. The piece extends its thread's open slice, cuts it, or yields to it. Arrows
+    /// of a piece that is not shown go to the slice that is shown instead.
     fn place(&mut self, packets: &mut Packets, mut piece: Piece) -> Result<()> {
         self.written_until_ns = piece.start_ns;
         let thread = &mut self.threads[piece.thread];
@@ -320,7 +323,7 @@ impl Threads {
     }
 }
 
-/// What of a piece lies after `from_ns`, without its arrows.
+/// The part of a piece after `from_ns`, without its arrows.
 fn cut(piece: &Piece, from_ns: u64) -> Option<Piece> {
     let rest = Piece { start_ns: from_ns.max(piece.start_ns), into: 0, out: 0, ..piece.clone() };
     (rest.start_ns < rest.end_ns).then_some(rest)

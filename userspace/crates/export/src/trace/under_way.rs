@@ -1,4 +1,4 @@
-//! How many requests of a kind are under way, at instants evenly spread over the capture.
+//! Counts the requests of each kind under way, at instants evenly spread over the capture.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use anyhow::Result;
 use super::packets::{Packets, Track};
 use rpcprobe_model::{Kind, Request};
 
-/// Instants at which they are counted.
+/// Number of instants at which requests are counted.
 const INSTANTS: u64 = 1_000;
 
 pub struct UnderWay {
     start_ns: u64,
     step_ns: u64,
-    /// Of each kind by instant: how many more there are than at the one before.
+    /// For each kind and instant: the change in the number of requests since the previous instant.
     changes: BTreeMap<Kind, Vec<i64>>,
 }
 
@@ -23,7 +23,7 @@ impl UnderWay {
         UnderWay { start_ns, step_ns, changes: BTreeMap::new() }
     }
 
-    /// The first instant that is not before `at_ns`.
+    /// The first instant at or after `at_ns`.
     fn instant(&self, at_ns: u64) -> usize {
         at_ns.saturating_sub(self.start_ns).div_ceil(self.step_ns).min(INSTANTS + 1) as usize
     }
@@ -37,7 +37,7 @@ impl UnderWay {
         changes[after] -= 1;
     }
 
-    /// A track for each kind; only instants at which the number differs from the one before are written.
+    /// Writes a track for each kind, with only those instants at which the number changes.
     pub fn write(self, packets: &mut Packets, parent: Track) -> Result<()> {
         for (kind, changes) in &self.changes {
             let track = packets.counter(&format!("{kind} requests under way"), parent)?;

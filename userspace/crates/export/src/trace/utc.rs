@@ -1,11 +1,11 @@
-//! `2026-01-02T03:04:05.678Z`, as manifests have it.
+//! Parses times such as `2026-01-02T03:04:05.678Z`, as in manifests.
 
 use chrono::DateTime;
 
-/// With all digits of its nanoseconds. The library would pass over further ones.
+/// Length with all nine digits of the nanoseconds. The library would ignore further digits.
 const MOST_BYTES: usize = "2026-01-02T03:04:05.678901234Z".len();
 
-/// Nanoseconds since 1970; `None` of what is no such time.
+/// Nanoseconds since 1970; `None` if the text is not such a time.
 pub fn parse_ns(text: &str) -> Option<u64> {
     let time = DateTime::parse_from_rfc3339(text).ok()?;
     let is_such = text.ends_with('Z') && text.len() <= MOST_BYTES;

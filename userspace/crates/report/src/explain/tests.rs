@@ -3,7 +3,7 @@ use super::*;
 use rpcprobe_model::{Side, StackUse};
 use rpcprobe_tables::ShownFrame;
 
-/// Number 1: a sleep; number 2: a sample.
+/// Stack 1 belongs to a sleep, stack 2 to a sample.
 fn stacks() -> ShownStacks {
     let frame = |function: &str, kernel| ShownFrame {
         kernel,
@@ -27,7 +27,7 @@ fn stacks_stand_under_their_segments() {
     let (row, mut segments) = ten().remove(9);
     let used = |stack_id, taken| Some(StackUse { stack_id, taken });
     segments[0].stack = used(2, Taken::Sampled { same: 2, all: 3 });
-    segments[1].stack = used(99, Taken::AtSleep); // not there
+    segments[1].stack = used(99, Taken::AtSleep); // no such stack
     segments[2].stack = used(1, Taken::AtSleep);
     let told = of(&row.request, &segments, false, PLAIN);
     let sample = "      2 of 3 samples* found it in:\n        \

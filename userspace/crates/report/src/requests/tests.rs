@@ -38,10 +38,10 @@ fn latency_of_incomplete_requests_is_three_valued() {
         let filter = RequestFilter { min_latency_ns, max_latency_ns, ..Default::default() };
         ids(&RequestOptions { filter, sort: SortKey::Id, ..Default::default() })
     };
-    // Known to have lasted 3.1 us at least: surely more than 3 us, perhaps more than 9 us.
+    // The request lasted at least 3.1 us: certainly more than 3 us, possibly more than 9 us.
     assert!(between(Some(3_000), None).contains(&(11, false)));
     assert_eq!(between(Some(9_000), None), [(9, false), (10, false), (11, true)]);
-    // Perhaps less than 4 us, surely not less than 2 us.
+    // Possibly less than 4 us, certainly not less than 2 us.
     assert!(between(None, Some(4_000)).contains(&(11, true)));
     assert_eq!(between(None, Some(2_000)), [(1, false), (2, false)]);
     assert_eq!(between(Some(9_000), Some(3_000)), []);
@@ -146,7 +146,7 @@ fn hostile_names_and_narrow_terminals() {
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
     }
 }
-/// However many rows are seen before those that belong to the list.
+/// However many rows come before those that belong to the list.
 #[test]
 fn a_limit_bounds_what_is_kept() {
     let row = |id: u64, complete: bool| {

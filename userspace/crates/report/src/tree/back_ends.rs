@@ -1,4 +1,4 @@
-//! Whom requests asked.
+//! The servers that requests asked.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::links::is_a_program;
 use super::names::Names;
 use rpcprobe_model::Request;
 
-/// The name that all of several have.
+/// The name of several threads, if it is the same for all of them.
 enum Same {
     One(String),
     Several,
@@ -16,12 +16,13 @@ enum Same {
 #[derive(Default)]
 pub(super) struct BackEnds {
     names: Names,
-    /// The thread's name at those with an address.
+    /// The server thread's name, for back ends with an address.
     comms: HashMap<u16, Same>,
 }
 
 impl BackEnds {
-    /// Whom a request asked: by where that listens, else by its name.
+    /// Returns the number of the server that a request asked. It is identified by where it listens,
+    /// or else by its thread's name.
     pub fn of(&mut self, request: &Request) -> Option<u16> {
         if is_a_program(request.kind) {
             return None;
@@ -39,7 +40,7 @@ impl BackEnds {
         Some(number)
     }
 
-    /// `nginx 127.0.0.1:80`, or what of it is known.
+    /// Names a back end, such as `nginx 127.0.0.1:80`, with the parts that are known.
     pub fn name(&self, number: u16) -> String {
         let name = self.names.name(number);
         match self.comms.get(&number) {

@@ -1,8 +1,9 @@
-//! Some of the numbers that requests have.
+//! A set of request ids.
 
 use std::collections::HashMap;
 
-/// A set of numbers that lie scattered: of each 64 that follow each other, from a multiple of 64 on, which are in it.
+/// A set of scattered ids. Ids are stored in groups of 64 that begin at a multiple of 64; a mask tells which ids of a
+/// group are in the set.
 #[derive(Default)]
 pub(super) struct IdMasks(HashMap<u64, u64>);
 

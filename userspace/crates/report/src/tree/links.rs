@@ -1,4 +1,4 @@
-//! Requests on their way into the sums: those with relatives are kept until all of their capture are there.
+//! Collects requests for the sums. Requests with relatives are kept until all of their capture have been read.
 
 use std::num::NonZeroU64;
 
@@ -9,21 +9,21 @@ use super::sums::{Sums, When};
 use super::Tree;
 use rpcprobe_model::{Certainty, Kind, Request};
 
-/// A request.
+/// One request, reduced to what the tree needs.
 pub(super) struct Link {
     pub id: u64,
     pub parent: Option<NonZeroU64>,
     pub start_ns: u64,
     pub latency_ns: u64,
-    /// By number.
+    /// Number of the back end.
     pub server: Option<u16>,
     pub method: Method,
     pub kind: Kind,
     pub certainty: Option<Certainty>,
     pub detached: bool,
-    /// Whether its client's process serves requests.
+    /// Whether the client's process serves requests.
     pub by_a_server: bool,
-    /// Whether it passes the filter: the others are there for those that do.
+    /// Whether the request passes the filter. Requests that do not pass are kept because of those that do.
     pub passes: bool,
 }
 
@@ -32,7 +32,7 @@ impl Link {
         self.start_ns.saturating_add(self.latency_ns)
     }
 
-    /// Whether it is the whole life of a program.
+    /// Whether the request is the whole life of a program.
     pub fn is_a_program(&self) -> bool {
         is_a_program(self.kind)
     }
@@ -43,25 +43,25 @@ pub(super) fn is_a_program(kind: Kind) -> bool {
     matches!(kind, Kind::Exec) || kind.is_fallback()
 }
 
-/// Requests of a capture that have a parent or children.
+/// The requests of a capture that have a parent or children.
 #[derive(Default)]
 pub(super) struct Linked {
-    /// Captures that came before it.
+    /// Number of captures before this one.
     pub before: usize,
-    /// In order of their numbers, once all are there.
+    /// Ordered by id, once all have been read.
     pub links: Vec<Link>,
 }
 
 impl Linked {
-    /// The place of a request by its number.
+    /// Returns the index of the request with this id.
     pub fn place(&self, id: u64) -> Option<usize> {
         self.links.binary_search_by_key(&id, |link| link.id).ok()
     }
 }
 
-/// Complete requests, of each capture.
+/// Collects the complete requests of each capture.
 pub struct Links {
-    /// Of the captures to come.
+    /// Roles in the captures still to come.
     to_come: std::vec::IntoIter<Roles>,
     roles: Roles,
     methods: Methods,
@@ -71,7 +71,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// `outlines` are of the captures that are to be added, in their order.
+    /// `outlines` must be of the captures that will be added, in the same order.
     pub fn new(outlines: Outlines) -> Links {
         let methods = outlines.methods.largest();
         let mut to_come = outlines.captures.into_iter();
@@ -85,7 +85,7 @@ impl Links {
         }
     }
 
-    /// All requests of a capture are there; what is added from here on is of the next.
+    /// Ends a capture, all of whose requests have been added. The next request belongs to the next capture.
     pub fn end_capture(&mut self) {
         let before = self.capture.before + 1;
         let next = Linked { before, links: Vec::new() };
@@ -97,7 +97,7 @@ impl Links {
         self.roles = self.to_come.next().unwrap_or_default();
     }
 
-    /// `passes`: whether the request is one of those asked about. Incomplete ones are left out.
+    /// Adds a request; incomplete ones are left out. `passes`: whether the request passes the filter.
     pub fn add(&mut self, request: &Request, passes: bool) {
         if !request.complete {
             return;
@@ -123,7 +123,7 @@ impl Links {
         }
     }
 
-    /// All of the captures that have ended, added up.
+    /// Returns the sums over all captures that have ended.
     pub fn tree(self) -> Tree {
         self.sums.rows(&self.back_ends, &self.methods)
     }

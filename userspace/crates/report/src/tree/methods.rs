@@ -1,30 +1,31 @@
-//! Which methods have rows of their own.
+//! Which methods have their own rows.
 
 use std::collections::{HashMap, HashSet};
 
 use super::names::Names;
 use rpcprobe_model::Kind;
 
-/// Kinds with no more methods have a row for each.
+/// In kinds with at most this many methods, each method has its own row.
 const METHODS: usize = 12;
-/// Of more, those have one that have one in so many of the kind's time at least.
+/// In kinds with more methods, a method has its own row if it took at least 1/`LARGE` of the kind's
+/// time.
 const LARGE: u128 = 50;
 
-/// What a request asked for, as a step of its way.
+/// The method of a request, as a step of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Method {
-    /// By number.
+    /// The number of the method.
     Named(u16),
     None,
-    /// One of those with little time.
+    /// A method with little time.
     Other,
 }
 
-/// How much time the requests of each method took.
+/// The time that the requests of each method took.
 #[derive(Default)]
 pub(super) struct MethodTimes {
     names: Names,
-    /// Of each kind; `None`: of methods without a number.
+    /// Times by kind and method number; `None` for methods without a number.
     of: HashMap<Kind, HashMap<Option<u16>, u128>>,
 }
 
@@ -34,7 +35,7 @@ impl MethodTimes {
         *self.of.entry(kind).or_default().entry(number).or_default() += u128::from(latency_ns);
     }
 
-    /// The methods that have rows of their own.
+    /// Returns the methods that have their own rows.
     pub fn largest(&self) -> Methods {
         let mut methods = Methods::default();
         for (kind, times) in &self.of {
@@ -52,7 +53,7 @@ impl MethodTimes {
     }
 }
 
-/// The methods that have rows of their own; all others share one.
+/// The methods that have their own rows; all other methods share one row.
 #[derive(Default)]
 pub(super) struct Methods {
     names: Names,

@@ -1,10 +1,10 @@
-//! Which requests were made for which, and how much of a request those took that were made for it.
+//! Which requests were made for which, and how much of a request's time was taken by the requests made for it.
 //!
-//! [`Outlines`] are told of all requests beforehand: which have others made for them, which processes serve, which methods
-//! take most time. [`Links`] keeps of each complete request that has a parent or children what it takes to know which were
-//! made for which, until all of a capture are there. [`sums`] adds up those with the same way from the outermost request,
-//! where a step of the way is whom a request asked (its back end) and what for (its method); requests that have neither
-//! are added up at once.
+//! [`Outlines`] reads all requests beforehand: it determines which requests have children, which processes serve, and
+//! which methods take the most time. [`Links`] keeps, for each complete request with a parent or children, what is
+//! needed to find its relatives, until all of the capture have been read. [`sums`] adds up the requests with the same
+//! path from the outermost request. A step of the path is the server that a request asked (its back end) and what it
+//! asked for (its method). Requests without a parent or children are added up at once.
 
 mod back_ends;
 mod id_masks;
@@ -27,72 +27,74 @@ pub use text::{HEADER, NUMBERS};
 use super::units::{format_exact, format_share};
 use rpcprobe_model::{Certainty, Kind};
 
-/// Rows that are kept: those with most time.
+/// Maximum number of rows that are kept: those with the most time.
 const ROWS: usize = 200;
 
-/// Of fewer, their number says more than their share.
+/// Below this number of requests, counts are shown instead of shares.
 const FEW: u64 = 100;
 
-/// Rows of requests, each followed by those of the requests that were made for them.
+/// Rows of requests; each row is followed by the rows of the requests that were made for it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Tree {
     pub rows: Vec<Row>,
-    /// Further rows, with less time each.
+    /// Number of further rows, each with less time.
     pub left_out: u64,
-    /// Requests more than eight generations below the outermost: in no row.
+    /// Requests eight or more generations below the outermost, which are in no row.
     pub deeper: u64,
 }
 
-/// Complete requests with the same way from the outermost: all of one back end, or those that call one method of it.
+/// Complete requests with the same path from the outermost request: all of one back end, or those that call one of its
+/// methods.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// 0: an outermost one.
+    /// 0 for an outermost row.
     pub level: usize,
-    /// It is part of the row one level up, the same requests' one method, not made for them.
+    /// The row is part of the row one level up: it covers those of the same requests that call one method. Its requests
+    /// were not made for the requests of that row.
     pub is_part: bool,
     pub kind: Kind,
-    /// Whom they asked: the server's name and where it listens, as far as known.
+    /// The server that was asked: its name and where it listens, as far as known.
     pub server: Option<String>,
-    /// `None`: they have none, or several.
+    /// `None` if the requests have no method, or several.
     pub method: Option<String>,
-    /// Whether `method` is `None` because they have several: those of many that have little time each.
+    /// Whether `method` is `None` because the row combines methods that have little time each.
     pub is_others: bool,
     pub requests: u64,
-    /// Those that ended after what they were made for was answered.
+    /// Requests that ended after their parent was answered.
     pub detached: u64,
     pub p10_ns: u64,
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub total_ns: u64,
-    /// What they were made for; `None` of an outermost row.
+    /// The requests that these were made for; `None` for an outermost row.
     pub above: Option<Above>,
-    /// While at least one request made for them was under way, over all of them, nanoseconds.
+    /// Time during which at least one child was under way, summed over the row's requests, in nanoseconds.
     pub children_ns: u64,
-    /// How sure it is what they were made for.
+    /// Confidence in the parents of the requests.
     pub parents: Parents,
-    /// The place of the row one level up.
+    /// Index of the row one level up.
     #[serde(skip)]
     pub up: Option<usize>,
 }
 
-/// What the requests of a row were made for.
+/// The requests that the requests of a row were made for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Above {
-    /// All requests of the row above, whether any was made for them or not.
+    /// All requests of the row above, whether or not any was made for them.
     pub requests: u64,
     pub total_ns: u64,
-    /// How much of `total_ns` at least one of this row's requests was under way.
+    /// The part of `total_ns` during which at least one of this row's requests was under way.
     pub took_ns: u64,
     pub took_share: f64,
 }
 
-/// Requests by how sure it is what they were made for.
+/// Numbers of requests by the confidence in their parents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Parents {
     pub sure: u64,
     pub likely: u64,
     pub guessed: u64,
-    /// Made by a process that serves requests, nobody knows for which.
+    /// Requests made by a process that serves requests, whose parent is not known.
     pub not_known: u64,
 }
 
@@ -105,7 +107,7 @@ impl Parents {
         } += 1;
     }
 
-    /// `sure`, `97.0 % likely, 3.0 % guessed`, `3 not known`; `-` of an outermost row.
+    /// Describes the confidences: `sure`, `97.0 % likely, 3.0 % guessed`, `3 not known`; `-` for an outermost row.
     pub fn in_words(&self) -> String {
         let Parents { sure, likely, guessed, not_known } = *self;
         let all = sure + likely + guessed;
@@ -130,8 +132,8 @@ impl Parents {
 }
 
 impl Tree {
-    /// The places of the rows with most time, at most so many, those above them among them; and how many rows there are
-    /// besides.
+    /// Returns the indices of the rows with the most time, at most `most`, including the rows above them; and the
+    /// number of remaining rows.
     pub fn largest(&self, most: usize) -> (Vec<usize>, u64) {
         let mut by_time: Vec<usize> = (0..self.rows.len()).collect();
         by_time.sort_by_key(|at| (std::cmp::Reverse(self.rows[*at].total_ns), *at));

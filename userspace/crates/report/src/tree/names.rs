@@ -1,8 +1,8 @@
-//! Names by number.
+//! Numbers names.
 
 use std::collections::HashMap;
 
-/// Names, as many as numbers tell apart.
+/// A limited set of names, referred to by number.
 #[derive(Default)]
 pub(super) struct Names {
     numbers: HashMap<String, u16>,
@@ -10,7 +10,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The number of a name, which is given one if it is new; `None`: there are too many.
+    /// Returns the number of a name, assigning one if the name is new; `None` if there are too many
+    /// names.
     pub fn number(&mut self, name: &str) -> Option<u16> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);
@@ -21,7 +22,7 @@ impl Names {
         Some(number)
     }
 
-    /// The number of a name that has one.
+    /// Returns the number of a name, if it has one.
     pub fn known(&self, name: &str) -> Option<u16> {
         self.numbers.get(name).copied()
     }

@@ -1,4 +1,4 @@
-//! What has to be known of all requests before the first is added up.
+//! Collects what must be known about all requests before the first one is added up.
 
 use std::collections::HashSet;
 
@@ -9,16 +9,16 @@ use super::links::is_a_program;
 use super::methods::MethodTimes;
 use rpcprobe_tables::RequestOutline;
 
-/// Who is what in a capture.
+/// Roles of requests and processes in a capture.
 #[derive(Default)]
 pub(super) struct Roles {
-    /// Requests that have others made for them.
+    /// Requests that have children.
     pub parents: IdMasks,
     /// Processes that serve requests.
     pub servers: HashSet<u32>,
 }
 
-/// What the outlines of all requests tell, of one or more captures.
+/// Results from the outlines of all requests of one or more captures.
 #[derive(Default)]
 pub struct Outlines {
     pub(super) captures: Vec<Roles>,
@@ -26,10 +26,10 @@ pub struct Outlines {
 }
 
 impl Outlines {
-    /// Takes in a capture's requests.
+    /// Takes in the requests of a capture.
     ///
     /// # Errors
-    /// Passes on what `rows` fails with.
+    /// Passes on errors of `rows`.
     pub fn capture(
         &mut self,
         rows: impl IntoIterator<Item = Result<RequestOutline>>,

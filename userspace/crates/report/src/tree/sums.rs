@@ -1,4 +1,4 @@
-//! Requests with the same way from the outermost, added up.
+//! Adds up the requests with the same path from the outermost request.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,29 @@ use crate::covered::Covered;
 use crate::values::Values;
 use rpcprobe_model::Kind;
 
-/// Generations told apart.
+/// Number of generations that are distinguished.
 const DEEPEST: usize = 8;
 
-/// A step of a way. Requests of a generation are at two nodes: their back end's, and below that their method's.
+/// A step of a path. Each generation of requests is at two nodes: the node of the back end, and below it the node of
+/// the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     BackEnd(Kind, Option<u16>),
     Method(Method),
 }
 
-/// The order in which requests are looked at.
+/// Orders requests by capture, then by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct When {
-    /// Those before that of the request.
+    /// Number of captures before the request's capture.
     pub captures: usize,
     pub id: u64,
 }
 
 struct Node {
-    /// The node one step before; the outermost's is the first of all nodes.
+    /// The node one step before. For outermost requests this is the root, node 0.
     before: usize,
-    /// The first request at this node, or at one further down.
+    /// The first request at this node or below it.
     first: When,
     steps: BTreeMap<Step, usize>,
     generation: usize,
@@ -44,16 +45,16 @@ struct Node {
     parents: Parents,
 }
 
-/// Where a request is.
+/// The position of a request in the tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Unknown,
-    /// On the way that is being followed.
+    /// On the path that is being followed.
     Ahead,
-    /// Neither asked about nor made for one that is.
+    /// Neither selected by the filter nor made for a selected request.
     Nowhere,
     TooDeep,
-    /// The node of its method.
+    /// At the node of its method.
     At(usize),
 }
 
@@ -108,7 +109,7 @@ impl Sums {
         self.add_times(capture, &places);
     }
 
-    /// The place of each request. A parent that is not there, or a circle, ends a way.
+    /// Returns the place of each request. A path ends at a missing parent or a cycle.
     fn places(&mut self, capture: &Linked) -> Vec<Place> {
         let mut places = vec![Place::Unknown; capture.links.len()];
         let mut way = Vec::new();
@@ -138,7 +139,7 @@ impl Sums {
         places
     }
 
-    /// The place of a request made for one at `above`.
+    /// Returns the place of a request made for a request at `above`.
     fn below(&mut self, above: Option<Place>, link: &Link, when: When) -> Place {
         let above = match above {
             Some(Place::At(at)) if self.nodes[at].generation < DEEPEST => at,
@@ -168,12 +169,12 @@ impl Sums {
         to
     }
 
-    /// A node of a method, and that of its back end.
+    /// Returns the node of a method and the node of its back end.
     fn both(&self, method: usize) -> [usize; 2] {
         [method, self.nodes[method].before]
     }
 
-    /// `in_a_program`: it was made for none, or in a program's life.
+    /// Counts a request. `in_a_program`: it has no parent, or its parent is a program's life.
     fn count(&mut self, link: &Link, in_a_program: bool, at: usize) {
         for at in self.both(at) {
             let node = &mut self.nodes[at];
@@ -191,8 +192,8 @@ impl Sums {
         }
     }
 
-    /// How much of the requests' time others were under way that were made for them: at a row's nodes those of that row,
-    /// and at the nodes above all of them. What ran at the same time counts once.
+    /// Adds up how long children were under way during their parents' time: at the nodes of a row for the children in
+    /// that row, and at the nodes above for all children. Children that ran at the same time count once.
     fn add_times(&mut self, capture: &Linked, places: &[Place]) {
         let child = |(at, place): (usize, &Place)| {
             let Place::At(node) = *place else { return None };
@@ -202,7 +203,7 @@ impl Sums {
         };
         let mut children: Vec<_> = places.iter().enumerate().filter_map(child).collect();
         children.sort_unstable_by_key(|(parent, at)| (*parent, capture.links[*at].start_ns, *at));
-        // The parent whose time is told of last at each node, and how much of it is.
+        // For each node, the last parent whose time was counted there, and the covered part of that time.
         let mut told = vec![(usize::MAX, Covered::of(0, 0)); self.nodes.len()];
         for (parent, at) in children {
             let Place::At(node) = places[at] else { continue };
@@ -216,7 +217,7 @@ impl Sums {
             for at in self.both(node) {
                 self.nodes[at].took_ns += new_ns(at);
             }
-            // At the parent's own nodes, where none of its children is.
+            // Counts at the parent's own nodes, which none of its children belongs to.
             let above = self.nodes[self.nodes[node].before].before;
             let new_ns = new_ns(above);
             for at in self.both(above) {
@@ -225,10 +226,10 @@ impl Sums {
         }
     }
 
-    /// Rows, each followed by those below it, siblings with most time first.
+    /// Returns the rows, each followed by the rows below it; siblings with the most time first.
     pub fn rows(mut self, back_ends: &BackEnds, methods: &Methods) -> Tree {
         let mut rows: Vec<Row> = Vec::new();
-        // A node, and the row one level up.
+        // A node, and the index of the row one level up.
         let mut open: Vec<(usize, Option<usize>)> = vec![(0, None)];
         let mut steps: Vec<Option<Step>> = vec![None; self.nodes.len()];
         for node in &self.nodes {
@@ -238,7 +239,7 @@ impl Sums {
             let mut row = up;
             if at != 0 {
                 let is_part = matches!(steps[at], Some(Step::Method(_)));
-                // A back end with one method is one row.
+                // A back end with only one method is a single row.
                 if let (false, [only]) =
                     (is_part, &Vec::from_iter(self.nodes[at].steps.values())[..])
                 {
@@ -249,7 +250,7 @@ impl Sums {
                 rows.push(Row { level, is_part, up, ..self.row(at, &steps, back_ends, methods) });
             }
             let mut below: Vec<usize> = self.nodes[at].steps.values().copied().collect();
-            // The last pushed is the first popped.
+            // Sorted in ascending order, because the node pushed last is popped first.
             let order = |node: &Node| (node.total_ns, std::cmp::Reverse(node.first));
             below.sort_by_key(|at| order(&self.nodes[*at]));
             open.extend(below.into_iter().map(|at| (at, row)));
@@ -265,7 +266,7 @@ impl Sums {
         Tree { left_out, ..tree }
     }
 
-    /// A node as a row; where it stands is for the caller to say.
+    /// Makes a row from a node; the caller fills in its position.
     fn row(
         &mut self,
         at: usize,

@@ -5,7 +5,7 @@ use super::*;
 use crate::fixtures::START_NS;
 use rpcprobe_model::{End, Request};
 
-/// A request at one address, from one moment to another; process 10 and above serve.
+/// A request to one address, between two instants. Processes 10 and above serve.
 fn made_for(parent: Option<u64>, id: u64, port: u32, from_ns: u64, to_ns: u64) -> Request {
     let end = |pid, comm: &str| Some(End { pid, tid: pid, comm: comm.into() });
     Request {
@@ -30,7 +30,7 @@ fn filtered(requests: &[Request], passes: impl Fn(&Request) -> bool) -> Tree {
     added_up(outlines(std::slice::from_ref(&capture)), &[capture])
 }
 
-/// Requests of a capture, in the order of its rows, and whether each passes the filter.
+/// Requests of a capture, in the order of its rows, each with whether it passes the filter.
 type Asked = Vec<(Request, bool)>;
 
 fn outlines(captures: &[Asked]) -> Outlines {
@@ -59,12 +59,12 @@ fn took(row: &Row) -> Option<u64> {
 fn what_ran_at_once_counts_once_for_a_back_end_and_for_all_of_them() {
     let tree = tree(&[
         made_for(None, 1, 10, 0, 1_000),
-        // Two at once at one back end, a third at another, beside them and after.
+        // Two at the same time at one back end; a third at another one, beside them and after them.
         made_for(Some(1), 2, 11, 100, 300),
         made_for(Some(1), 3, 11, 200, 400),
         Request { method: Some("POST /11".into()), ..made_for(Some(1), 4, 11, 350, 380) },
         made_for(Some(1), 5, 12, 300, 600),
-        // A second one that asks nobody.
+        // A second request, which asks no other server.
         made_for(None, 6, 10, 2_000, 3_000),
     ]);
     let shown: Vec<_> = tree
@@ -110,7 +110,8 @@ fn how_sure_parents_are_and_that_some_are_not_known_is_told() {
             ..made_for(Some(1), id, 11, id * 100, id * 100 + 50)
         });
     }
-    // By the server of the first, and nobody knows for which; by a client that serves nobody.
+    // One made by the first request's server, with an unknown parent; one made by a client that
+    // does not serve.
     all.push(made_for(None, 5, 11, 100, 200));
     all.push(Request { client: None, ..made_for(None, 6, 11, 100, 200) });
     let tree = tree(&all);
@@ -181,12 +182,12 @@ fn many_methods_share_a_row_and_many_rows_are_cut_by_time() {
     let two = tree(&all);
     let what: Vec<_> = two.rows.iter().map(|row| (row.what(), row.requests)).collect();
     assert_eq!(what, [("(no method)", 2_400), ("(various methods)", 2_000), ("GET /often", 400)]);
-    // The row one level up comes with those that are kept.
+    // The kept rows include the row one level up.
     let (kept, left_out) = two.largest(2);
     assert_eq!((kept, left_out), (vec![0, 1], 1));
 }
 
-/// A request as one of so many of a capture, but for its number.
+/// Any request of a capture, still without an id.
 fn any_request() -> impl Strategy<Value = (Request, bool)> {
     let parent = prop_oneof![3 => Just(None), 2 => (0..40u64).prop_map(Some)];
     let kind = prop_oneof![3 => Just(Kind::Http1), 1 => Just(Kind::Exec), 1 => Just(Kind::Pipe)];
@@ -196,7 +197,7 @@ fn any_request() -> impl Strategy<Value = (Request, bool)> {
         6 => (0..2u32).prop_map(|number| Some(format!("GET /{number}"))),
     ];
     let certainty = prop::sample::select(Certainty::ALL);
-    // Few different ones, as times that are the same leave the order to the requests' own.
+    // Few different times, because among equal times the order depends on the requests' ids.
     let times = (0..20u64, 0..6u64);
     let ends = (10..14u32, 10..14u32, prop::option::of(any::<bool>()));
     let flags = (prop::bool::weighted(0.9), any::<bool>(), prop::bool::weighted(0.7));
@@ -224,7 +225,7 @@ fn any_request() -> impl Strategy<Value = (Request, bool)> {
     )
 }
 
-/// Some captures of requests, whose rows are in any order.
+/// Several captures of requests, with rows in any order.
 fn any_captures() -> impl Strategy<Value = Vec<Asked>> {
     let numbered = |requests: Asked| {
         let numbered = requests.into_iter().zip(1..);

@@ -8,12 +8,13 @@ use crate::text::{bold, escape};
 use crate::units::{count, format_exact, format_ns, format_rate, format_share};
 use crate::{words, Style};
 
-/// Rows at most, unless all are wanted.
+/// Maximum number of rows, unless all are wanted.
 const SHOWN: usize = 14;
 
 impl Tree {
-    /// Whether a report shows it without being asked for everything: where requests have others made for them, or some were
-    /// made nobody knows for which. That a program asked in the course of its life is told by its requests themselves.
+    /// Whether a report shows the tree unasked. It does if requests were made for other requests, or if the parents of
+    /// some requests are not known. A program's requests during its life are not a reason, because they have their own
+    /// sections.
     pub fn is_worth_telling(&self) -> bool {
         self.rows.iter().any(|row| {
             let for_requests =
@@ -24,7 +25,7 @@ impl Tree {
 }
 
 impl Row {
-    /// What they asked for, or that they are the others, or without a method.
+    /// The method, or a text for requests of various methods or without a method.
     pub fn what(&self) -> &str {
         match (&self.method, self.is_others) {
             (Some(method), _) => method,
@@ -33,7 +34,8 @@ impl Row {
         }
     }
 
-    /// Whom they asked and what for: `http1 nginx 127.0.0.1:80 GET /a`; of a part of the row above only what for.
+    /// Names the back end and the method, such as `http1 nginx 127.0.0.1:80 GET /a`; for a part of the row above, only
+    /// the method.
     fn name(&self) -> String {
         if self.is_part {
             return escape(self.what());
@@ -42,28 +44,28 @@ impl Row {
         words::asked(self.kind, self.server.as_deref(), what)
     }
 
-    /// Requests for each one above; `None` of an outermost row.
+    /// Number of requests per request of the row above; `None` for an outermost row.
     pub fn for_each(&self) -> Option<String> {
         let above = self.above.as_ref()?;
         let rate = format_rate(self.requests as f64 / above.requests.max(1) as f64);
         Some(rate.trim_end_matches("/s").to_owned())
     }
 
-    /// How much of the time of those above one of these was under way.
+    /// The share of the time of the row above during which one of these requests was under way.
     pub fn took(&self) -> Option<String> {
         let above = self.above.as_ref()?;
         Some(format_share(above.took_ns, above.total_ns))
     }
 }
 
-/// What the columns of [`Row::cells`] are.
+/// Headings of the columns of [`Row::cells`].
 pub const HEADER: [&str; 7] =
     ["request", "count", "for each", "p50", "p99", "of its time", "how sure"];
-/// Those of numbers.
+/// The columns with numbers.
 pub const NUMBERS: [usize; 5] = [1, 2, 3, 4, 5];
 
 impl Row {
-    /// The row of a table, as text that is escaped. Each level is further in.
+    /// Returns the cells of the row, as escaped text. Each level is indented further.
     pub fn cells(&self) -> Vec<String> {
         let indent = "\u{a0}\u{a0}".repeat(self.level.saturating_sub(1));
         let branch = if self.level > 0 { "└\u{a0}" } else { "" };
@@ -80,13 +82,13 @@ impl Row {
 }
 
 impl Tree {
-    /// Whether there is anything to tell: a request that was made for another, or may have been.
+    /// Whether any request was made for another one, or may have been.
     pub fn tells_anything(&self) -> bool {
         self.rows.iter().any(|row| row.above.is_some() || row.parents.not_known > 0)
     }
 
-    /// What is to be known of the table: what a column means, what is not in it, what it cannot tell. `left_out`: rows
-    /// that are not shown.
+    /// Notes about the table: the meaning of a column, what the table leaves out, and what it cannot show. `left_out`:
+    /// number of rows that are not shown.
     pub fn notes(&self, left_out: u64) -> Vec<String> {
         let mut notes = vec![NOTE.to_owned()];
         let told =
@@ -108,7 +110,7 @@ impl Tree {
 const NOTE: &str =
     "of its time: of that of those one level up, how much at least one of these was under way";
 
-/// The rows with most time, or all.
+/// Formats the rows with the most time, or all rows.
 pub(in super::super) fn tree(tree: &Tree, all: bool, style: Style) -> String {
     let (places, left_out) = tree.largest(if all { usize::MAX } else { SHOWN });
     let mut rows = Rows {

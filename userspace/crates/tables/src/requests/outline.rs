@@ -1,4 +1,4 @@
-//! A few columns of `requests.parquet`, for what has to be known of all requests before the first is read.
+//! Reads a few columns of `requests.parquet`, for what must be known about all requests before the first is read.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::{required, schema, LATENCY, PARENT};
 use crate::{bools, decode_rows, open_with, rows, Ints, Rows, Texts};
 use rpcprobe_model::{Kind, Request};
 
-/// What tells how a request is related to others, and which methods take most time.
+/// The data that shows how a request is related to others, and which methods take the most time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestOutline {
     pub parent_request_id: Option<u64>,
@@ -39,7 +39,7 @@ const COMPLETE: &str = "complete";
 const SERVER_PID: &str = "server_pid";
 const METHOD: &str = "method";
 
-/// The outline of every request of a file, in its order. The other columns must be there, and are not read.
+/// Returns the outline of every request of a file, in the file's order. The other columns must exist but are not read.
 ///
 /// # Errors
 /// As [`super::stream_requests`].

@@ -1,4 +1,4 @@
-//! Reads rows of `requests.parquet`, whose every value may be wrong.
+//! Reads rows of `requests.parquet`, in which any value may be wrong.
 
 use anyhow::{bail, Result};
 use arrow_array::{Array, BooleanArray, RecordBatch};
@@ -14,7 +14,7 @@ struct EndReader {
 }
 
 impl EndReader {
-    /// All three or none.
+    /// Returns the end if all three columns have values; fails if only some have.
     fn get(&self, row: usize) -> Result<Option<End>> {
         match (self.pid.get(row)?, self.tid.get(row)?, self.comm.owned(row)) {
             (Some(pid), Some(tid), Some(comm)) => Ok(Some(End { pid, tid, comm })),
@@ -48,7 +48,7 @@ struct Reader {
     status: Ints,
     request_bytes: Ints,
     response_bytes: Ints,
-    /// These, what was moved and what was held back are missing in captures of before there were any.
+    /// This column and the four after it are missing in captures that are older than them.
     certainty: Option<Texts>,
     parent_certainty: Option<Texts>,
     detached: Option<BooleanArray>,
@@ -103,7 +103,7 @@ impl Reader {
         })
     }
 
-    /// What an end moved, the client (0) or the server (1).
+    /// What an end moved: the client (0) or the server (1).
     fn moved(&self, end: usize, row: usize) -> Result<Option<Moved>> {
         let Some(columns) = &self.moved else { return Ok(None) };
         let each = MOVED.len() / 2;

@@ -1,6 +1,6 @@
-//! Go: what a program's file tells of the runtime in it: where its functions are, and what its numbers of waits mean.
+//! Go: finds in a program's file the functions of the runtime, and the meanings of its numbers for waits.
 //!
-//! Two functions of the runtime tell nearly all of goroutines (`bpf/goroutines.bpf.c`).
+//! Two functions of the runtime reveal nearly everything about goroutines (`bpf/goroutines.bpf.c`).
 
 mod pclntab;
 
@@ -16,31 +16,31 @@ use pclntab::Pclntab;
 pub const GO: Runtime =
     Runtime { name: "Go", needs: "built with Go", programs: &["on_go_park", "on_go_status"], find };
 
-/// What the programs hook. First what a goroutine parks for: without it nothing is told of its parking.
+/// What the programs hook. The first function tells what a goroutine parks for: without it no parking is recorded.
 const FUNCTIONS: [&str; 2] = ["runtime.gopark", "runtime.casgstatus"];
 
-/// Begin of the section that Go programs have (src/debug/buildinfo/buildinfo.go), and where in it are flags.
+/// First bytes of the section that Go programs have (src/debug/buildinfo/buildinfo.go), and the offset of its flags.
 const BUILD_INFO: &[u8] = b"\xff Go buildinf:";
 const FLAGS_AT: usize = 15;
-/// Since Go 1.18 versions are in the section itself. From that version on, functions take arguments in registers
+/// Since Go 1.18 the section itself contains the version. From that version on, functions take arguments in registers
 /// on all processors that we know.
 const VERSION_INLINE: u8 = 2;
 
-/// The first waits of all versions, after one without words: by them their list is found.
+/// The names of the first waits in all versions, after one with an empty name: they identify the list.
 const FIRST_WAITS: [&str; 2] = ["GC assist marking", "IO wait"];
-/// No words are longer.
+/// Most bytes of a wait's name.
 const MOST_LETTERS: u64 = 64;
 /// A string in memory: its address and its length.
 const STRING_BYTES: u64 = 16;
 
-/// Places that look like what is sought.
+/// Most places to check that look like the right one.
 const MOST_CANDIDATES: usize = 4096;
 
-/// Words of the runtime's `moduledata`: the address of the first function, and of the code's begin.
+/// Word indexes in the runtime's `moduledata`: the address of the first function, and of the beginning of the code.
 const MODULE_FIRST: u64 = 20;
 const MODULE_TEXT: u64 = 22;
 
-/// The runtime in a Go program.
+/// Finds the runtime in a Go program.
 fn find(image: &Image<'_>) -> Result<Option<Found>> {
     let Some(info) = image.file.section_by_name(".go.buildinfo") else { return Ok(None) };
     image.check_processor()?;
@@ -68,7 +68,7 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
     Ok(Some(Found { hooks: hooks.collect::<Result<_>>()?, waits, event_loop: None }))
 }
 
-/// Where the functions are in a file that is stripped.
+/// Finds the functions in a stripped file.
 fn without_symbols(image: &Image<'_>, memory: &Memory<'_>) -> Result<[u64; 2]> {
     let names = [".gopclntab", ".data.rel.ro.gopclntab"];
     let section = names.iter().find_map(|name| image.file.section_by_name(name));
@@ -84,15 +84,15 @@ fn without_symbols(image: &Image<'_>, memory: &Memory<'_>) -> Result<[u64; 2]> {
     Ok(addresses)
 }
 
-/// Where the program's code begins, by what the runtime has of its own module (`moduledata`, src/runtime/symtab.go, the
-/// same up to there since Go 1.18). `table`: the address of its table of functions, the first of which is `first` bytes
-/// after that place.
+/// Finds where the program's code begins, by the runtime's data of its own module (`moduledata`, src/runtime/symtab.go,
+/// the same up to there since Go 1.18). `table`: the address of its table of functions. The first function is `first`
+/// bytes after the beginning of the code.
 fn code_begin(memory: &Memory<'_>, table: u64, first: Option<u64>) -> Option<u64> {
     let first = first?;
     let of_module = |at: u64| {
         let word = |number: u64| memory.word(at.checked_add(8 * number)?);
         let text = word(MODULE_TEXT)?;
-        // Words that happen to be like the table's address have no code around.
+        // A word that happens to equal the table's address has no matching code addresses after it.
         (word(0)? == table && text.checked_add(first)? == word(MODULE_FIRST)?).then_some(text)
     };
     let candidates = memory.words().filter(|(_, word)| *word == table);
@@ -108,7 +108,7 @@ fn text<'d>(memory: &Memory<'d>, address: u64) -> Option<&'d str> {
     std::str::from_utf8(memory.bytes(memory.word(address)?, length)?).ok()
 }
 
-/// The numbers that Go has for waits.
+/// Finds the numbers that Go has for waits.
 fn waits(memory: &Memory<'_>) -> Vec<(u8, TaskWait)> {
     let lengths = FIRST_WAITS.map(|words| words.len() as u64);
     let is_first = |at: u64| {
@@ -117,7 +117,7 @@ fn waits(memory: &Memory<'_>) -> Vec<(u8, TaskWait)> {
     };
     let first = memory.data.iter().find_map(|(from, bytes)| {
         let length = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-        // From where a length of the list is, eight bytes are the least that lies between two.
+        // Lengths in the list are aligned to eight bytes.
         let aligned = (0..bytes.len()).step_by(8);
         let places = aligned.filter(|at| {
             length(*at) == Some(lengths[0])

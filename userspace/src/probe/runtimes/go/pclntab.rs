@@ -1,10 +1,11 @@
-//! Where functions are in a Go program that has no symbols: the runtime's own table of them is there even so.
+//! Finds functions in a Go program that has no symbols, by the runtime's own table of functions, which stripping
+//! leaves.
 
 use anyhow::{bail, Context, Result};
 
-/// Begins of the table in Go 1.18 and 1.19, and since Go 1.20 (src/internal/abi/symtab.go).
+/// First bytes of the table in Go 1.18 and 1.19, and since Go 1.20 (src/internal/abi/symtab.go).
 const MAGICS: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
-/// Words of its header, after eight bytes (src/runtime/symtab.go, pcHeader).
+/// Word indexes in its header, after eight bytes (src/runtime/symtab.go, pcHeader).
 const FUNCTIONS: usize = 0;
 const NAMES_AT: usize = 3;
 const TABLE_AT: usize = 7;
@@ -16,10 +17,10 @@ pub struct Pclntab<'d> {
 }
 
 impl<'d> Pclntab<'d> {
-    /// That in these bytes.
+    /// Reads the table in these bytes.
     ///
     /// # Errors
-    /// It is of a version of Go that is not known.
+    /// The table is of an unknown version of Go.
     pub fn of(bytes: &'d [u8]) -> Result<Pclntab<'d>> {
         let table = Pclntab { bytes };
         let known = table.half(0).is_some_and(|magic| MAGICS.contains(&magic));
@@ -29,15 +30,15 @@ impl<'d> Pclntab<'d> {
         Ok(table)
     }
 
-    /// Where the first function is, from where the program's code begins on.
+    /// Offset of the first function from the beginning of the program's code.
     pub fn first(&self) -> Option<u64> {
         self.half(self.header(TABLE_AT)?).map(u64::from)
     }
 
-    /// Where a function is, from where the program's code begins on.
+    /// Offset of a function from the beginning of the program's code.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no function of that name.
     pub fn function(&self, name: &str) -> Result<u64> {
         let (names, table) = (self.header(NAMES_AT), self.header(TABLE_AT));
         let (names, table) = names.zip(table).context("its table of functions is cut off")?;
@@ -81,7 +82,7 @@ mod tests {
         bytes.extend([0, 0, 1, 8]);
         bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         bytes.extend(b"a\0bc\0\0\0\0");
-        // Where they are, and where it says what they are called; then that.
+        // The functions' addresses and the offsets of their entries; then the entries.
         let halves = [16u32, 16, 64, 24, 16, 0, 64, 2];
         bytes.extend(halves.iter().flat_map(|half| half.to_le_bytes()));
         bytes
@@ -106,7 +107,7 @@ mod tests {
             let cut = Pclntab::of(&whole[..length]).and_then(|table| table.function("bc"));
             assert!(cut.is_err(), "{length}");
         }
-        // Whatever it says, it leads nowhere else.
+        // Whatever the table contains, nothing outside of it is read.
         for at in 8..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] = 0xff;

@@ -1,41 +1,41 @@
-//! Words in the memory of a Node process that tell of its timers. They are in arrays that JavaScript has, too
-//! (`AliasedBuffer` of src/aliased_buffer.h), and which one after the other are members of the `Environment`
-//! (src/env.h); where in it differs from version to version. But each array begins with the same pointer, and says how long it is.
+//! Words in the memory of a Node process that describe its timers. They are elements of arrays that JavaScript sees,
+//! too (`AliasedBuffer` of src/aliased_buffer.h). The arrays are successive members of the `Environment` (src/env.h),
+//! whose offsets differ from version to version. But each array begins with the same pointer and contains its length.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{ensure, Context, Result};
 
-/// Where two words are.
+/// The addresses of two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// Numbers of what is run, and of what was made last: each a double.
+    /// Numbers of what Node runs and of what it created last: each a double.
     pub async_ids: u64,
-    /// How many timers there are: an `int32_t`.
+    /// The number of timers: an `int32_t`.
     pub timers: u64,
 }
 
-/// An array: the isolate that it is of, its length, where it begins in what it is a part of, and its address.
+/// Words of an array: its isolate, its length, its offset in a larger array that it is part of, and its address.
 const ARRAY_WORDS: usize = 4;
-/// As long are, in this order: `AsyncHooks::async_ids_stack_` (which grows), `fields_` (9 since Node 12), `async_id_fields_`;
-/// `immediate_info_`, `timeout_info_` (Node 18 and later).
+/// Lengths of the arrays, in this order: `AsyncHooks::async_ids_stack_` (which grows), `fields_` (9 since Node 12),
+/// `async_id_fields_`; `immediate_info_`, `timeout_info_` (Node 18 and later).
 const LENGTHS: [std::ops::RangeInclusive<u64>; 5] = [32..=1 << 20, 8..=12, 4..=4, 3..=3, 1..=1];
 const ASYNC_IDS: usize = 2;
 const TIMERS: usize = 4;
-/// Between one of them and the next.
+/// Most bytes from the beginning of one array to that of the next.
 const MOST_BYTES_BETWEEN: u64 = 256;
-/// How far from the loop's timer, itself a member, to look.
+/// How far to look before and after the loop's timer, which is a member itself.
 const BEFORE_BYTES: u64 = 8 << 10;
 const AFTER_BYTES: u64 = 24 << 10;
 const PAGE_BYTES: u64 = 4096;
 /// Addresses of programs end here (TASK_SIZE_MAX of x86-64 with four levels of page tables; arm64 has more).
 const END: u64 = 1 << 47;
 
-/// Those of the `Environment` that has that timer.
+/// Finds the words of the `Environment` that has that timer.
 ///
 /// # Errors
-/// They are not there, or not as this knows them.
+/// The words are not there, or the layout is not a known one.
 pub fn words(pid: u32, timer: u64) -> Result<Words> {
     let memory = File::open(format!("/proc/{pid}/mem")).context("its memory")?;
     let from = timer.saturating_sub(BEFORE_BYTES) & !(PAGE_BYTES - 1);
@@ -55,7 +55,7 @@ pub fn words(pid: u32, timer: u64) -> Result<Words> {
     Ok(found)
 }
 
-/// How many timers there are.
+/// The number of timers.
 ///
 /// # Errors
 /// The process is gone.
@@ -66,7 +66,7 @@ pub fn timers(pid: u32, of: Words) -> Result<i32> {
     Ok(i32::from_le_bytes(count))
 }
 
-/// The arrays among the words of an `Environment`.
+/// Finds the arrays among the words of an `Environment`.
 fn find(words: &[u64]) -> Option<Words> {
     (0..words.len()).find_map(|first| {
         let isolate = words[first];
@@ -99,7 +99,7 @@ fn is_address(word: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// An isolate, and an array of its: its length, and where it is.
+    /// An array of an isolate, by its length and address.
     fn array(length: u64, at: u64) -> Vec<u64> {
         vec![0x33_8b_f0_a0, length, 0, at, 0x1234, u64::MAX]
     }

@@ -1,4 +1,5 @@
-//! The event loop of a Node process: libuv's, of which all handles are in a list. One of them is the `Environment`'s timer.
+//! The event loop of a Node process: libuv's, which has a list of all its handles. One of the handles is the
+//! `Environment`'s timer.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,17 +8,17 @@ use procfs::process::Process;
 
 use super::environment::words;
 
-/// `uv_loop_t` and `uv_handle_t` (include/uv.h, the same in all of libuv 1.x): where the first has the list of its handles, and where
-/// the others have their links in it, and what they are.
+/// Offsets in `uv_loop_t` and `uv_handle_t` (include/uv.h, the same in all of libuv 1.x): a loop's list of its handles,
+/// and a handle's links in it and its type.
 const LOOP_HANDLES: u64 = 16;
 const HANDLE_LINKS: u64 = 32;
 const HANDLE_TYPE: u64 = 16;
 const UV_TIMER: u32 = 13;
 const MOST_HANDLES: usize = 4096;
-/// JavaScript's timers are none of libuv's: there are few of those.
+/// JavaScript's timers are not timers of libuv: a loop has few of the latter.
 const MOST_TIMERS: usize = 16;
 
-/// Where the loop of a process is that is so far from its program's entry.
+/// The address of a process's loop, by its distance from the program's entry.
 pub fn address(pid: u32, from_entry: u64) -> Option<u64> {
     // include/uapi/linux/auxvec.h
     const AT_ENTRY: u64 = 9;
@@ -25,7 +26,7 @@ pub fn address(pid: u32, from_entry: u64) -> Option<u64> {
     Some(auxv.get(&AT_ENTRY)?.wrapping_add(from_entry))
 }
 
-/// The timer of the `Environment` of that loop; `None`: it has none yet.
+/// The timer of the `Environment` that uses the loop; `None`: there is none yet.
 pub fn timer(pid: u32, event_loop: u64) -> Option<u64> {
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
     let word = |at: u64| -> Option<u64> {

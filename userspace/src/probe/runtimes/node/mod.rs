@@ -1,5 +1,5 @@
-//! Node: where the functions of its event loop are (`bpf/node.bpf.c`), and in [`environment`] the words in its memory that tell of
-//! timers.
+//! Node: finds the functions of its event loop (`bpf/node.bpf.c`) and, in [`environment`], the words in its memory that
+//! describe timers.
 
 mod environment;
 mod event_loop;
@@ -28,8 +28,8 @@ pub const NODE: Runtime = Runtime {
 /// node::Environment::RunTimers(uv_timer_t*)
 const RUN_TIMERS: &str = "_ZN4node11Environment9RunTimersEP10uv_timer_s";
 
-/// What the programs hook: a function, and what it is called for people. What begins steps comes last: of one that began before,
-/// it is not known what for.
+/// What the programs hook: the symbol of a function, and its name for people. Functions that begin steps come last: if
+/// a step began before the other hooks are attached, its cause would not be known.
 const FUNCTIONS: [(&str, &str, &str); 11] = [
     ("on_node_opens", "uv_tcp_connect", "uv_tcp_connect()"),
     ("on_node_opens", "uv_pipe_connect", "uv_pipe_connect()"),
@@ -55,7 +55,7 @@ const FUNCTIONS: [(&str, &str, &str); 11] = [
 /// The loop of a program's first thread: the structure that uv_default_loop() returns.
 const EVENT_LOOP: &str = "default_loop_struct";
 
-/// Node in a program's file.
+/// Finds Node in a program's file.
 fn find(image: &Image<'_>) -> Result<Option<Found>> {
     if image.exported(RUN_TIMERS).is_none() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Watches the timers of Node's event loops, each by a watchpoint on the count of them.
+//! Watches the timers of Node's event loops, each loop by a watchpoint on its count of timers.
 
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, IntoRawFd};
@@ -22,11 +22,12 @@ const MOST_LOOKS: u32 = 100;
 /// Threads that run timers.
 #[derive(Debug, Default)]
 pub struct Loops {
-    /// Those that were found and live, by number, and their processes.
+    /// Threads that were found and live: their numbers, and their processes.
     seen: HashSet<(u32, u32)>,
-    /// Which of them are still to be watched, and where a timer of the loop's is.
+    /// Threads that are still to be watched, their processes, and the address of a timer of the
+    /// loop.
     found: Vec<(u32, u32, u64)>,
-    /// Processes that may not have theirs yet: where it is to be, and how often to look.
+    /// Processes that may not have a timer yet, the address of their loop, and how often to look.
     begun: Vec<(u32, u64, u32)>,
     /// Threads that have ended.
     ended: Vec<u32>,
@@ -54,16 +55,16 @@ impl Loops {
         }
     }
 
-    /// A process runs that has a loop so far from its program's entry.
+    /// Notes that a process runs which has a loop this far from its program's entry.
     pub fn begins(&mut self, pid: u32, from_entry: u64) {
-        self.seen.retain(|(_, of)| *of != pid); // by the program before
+        self.seen.retain(|(_, of)| *of != pid); // found in the program before
         self.found.retain(|(_, of, _)| *of != pid);
         if let Some(event_loop) = event_loop::address(pid, from_entry) {
             self.begun.push((pid, event_loop, MOST_LOOKS));
         }
     }
 
-    /// Watches those that have been found since, and no longer those that have ended.
+    /// Watches threads that have been found since, and stops watching those that have ended.
     pub fn watch(&mut self, probe: &mut Probe) {
         for tid in std::mem::take(&mut self.ended) {
             probe.watchpoints.remove(&tid);
@@ -101,7 +102,7 @@ fn watch_timers(probe: &Probe, tid: u32, pid: u32, timer: u64) -> Result<Link> {
     watch(probe, words.timers, tid).context("cannot watch the count of its timers")
 }
 
-/// Runs the program each time that thread writes to those four bytes.
+/// Runs the program each time the thread writes to the four bytes at that address.
 pub fn watch(probe: &Probe, address: u64, tid: u32) -> Result<Link> {
     let mut programs = probe.object.progs_mut();
     let Some(program) = programs.find(|of| of.name() == PROGRAM) else {

@@ -1,21 +1,23 @@
-//! For whom a request is asked: what tells so as it is asked, what does so after it is answered, and how sure both make it.
+//! For which question a request is asked: the evidence when it is asked, the evidence after it is answered, and how
+//! certain both make it.
 //!
-//! *Just* before or after: with nothing else taken in or given out in between. *At once*: the thread did not look for what else
-//! is ready either.
+//! The *begin* is what a thread took in before it asked; the *end* is the question that is answered after the answer
+//! was heard. *Just* before or after: nothing else was taken in or given out in between. *At once*: in addition, the
+//! thread did not look for what else is ready.
 //!
 //! | evidence | certainty |
 //! | --- | --- |
-//! | asked at once after a question was taken in, and answered at once before that one is | sure |
-//! | no other was served all the while, and one of both says just so | sure |
-//! | both just, or by its place among several | likely |
-//! | no other was served all the while | likely |
-//! | answered at once before a question is, and nothing at once speaks against it | likely |
+//! | asked at once after a question was taken in, and answered at once before the same question is answered | sure |
+//! | no other question was served throughout, and begin or end shows this question, just before or after | sure |
+//! | begin and end show the same question, just before and after, or by its place among several | likely |
+//! | no other question was served throughout | likely |
+//! | answered at once before a question is answered, and nothing at once contradicts it | likely |
 //! | asked at once after a question was taken in, by a thread that did nothing else until it was answered | likely |
-//! | asked at once after a question was taken in, in a task that is followed, or by one that was handed that | likely |
-//! | one of both, at once, otherwise; or answered just before a question is | guessed |
-//! | by a thread that did nothing else, and had taken in no other question | guessed |
+//! | asked at once after a question was taken in, by a followed task or by a task that was handed it | likely |
+//! | begin or end shows a question at once, in other cases; or answered just before a question is answered | guessed |
+//! | asked by a thread that did nothing else, and had taken in no other question that is unanswered | guessed |
 //!
-//! How many of each are right: `experiments/trees`.
+//! `experiments/trees` measures how many of each are right.
 
 use crate::detect::causality::Place;
 use crate::detect::ids::{Asked, Link};
@@ -25,7 +27,7 @@ use crate::ownership::marks::Question;
 use crate::timeline::{ProcessId, ThreadId};
 use rpcprobe_model::Certainty;
 
-/// A question that seems to be the one, and how that is told.
+/// A question for which a request seems to be asked, and by which evidence.
 pub(super) type Told = (Asked, Adjacency);
 
 /// What a thread had just taken in.
@@ -33,8 +35,8 @@ pub(super) type Told = (Asked, Adjacency);
 pub(super) enum Taken {
     /// A question.
     Known(Asked),
-    /// Bytes in which no question is known to begin: a later piece of one, or one whose writer's call is still under way and
-    /// tells of it as it ends.
+    /// Bytes in which no question is known to begin: a later piece of a question, or a question that will be reported
+    /// when the call that writes it ends.
     Bytes(Question),
 }
 
@@ -43,24 +45,24 @@ pub(super) enum Taken {
 pub(super) struct Begun {
     pub(super) taken: Taken,
     pub(super) adjacency: Adjacency,
-    /// It was a question, no answer.
+    /// It was a question, not an answer.
     pub(super) is_question: bool,
-    /// Which thread, and when it did.
+    /// The thread, and when it asked, opened the connection or handed on.
     pub(super) at: (ThreadId, u64),
 }
 
-/// What is known of the request for which another one is asked, or a program started, as that is done.
+/// What is known about the parent when a request is asked, or a program started.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::detect) struct Asking {
     pub(super) process: ProcessId,
     pub(super) thread: ThreadId,
-    /// When the call began that asked.
+    /// When the call that asked began.
     pub(super) asked_ns: u64,
     /// What the thread had just taken in.
     pub(super) begun: Option<Begun>,
-    /// The only question that it had taken in, and not answered.
+    /// The only question that the thread, or a task that handed it the work, had taken in and not answered.
     pub(super) own: Option<Asked>,
-    /// Where, unless it is a program that is started.
+    /// Where it asked; `None`: it started a program.
     pub(super) place: Option<Place>,
 }
 
@@ -70,7 +72,7 @@ impl Asking {
         self.process
     }
 
-    /// Its thread that did.
+    /// The thread that asked.
     pub(in crate::detect) fn thread(&self) -> ThreadId {
         self.thread
     }
@@ -84,7 +86,7 @@ impl Asking {
         self.place.as_ref().map(|place| place.channels[0])
     }
 
-    /// Whether what comes later tells more of which questions were being served as that was asked.
+    /// Whether later records may show more about which questions were being served when the request was asked.
     pub(in crate::detect) fn took_bytes(&self) -> bool {
         matches!(self.begun, Some(Begun { taken: Taken::Bytes(_), .. }))
     }
@@ -95,24 +97,24 @@ impl Asking {
 pub(in crate::detect) struct Heard {
     pub(in crate::detect) thread: ThreadId,
     pub(in crate::detect) exit_ns: u64,
-    /// Where it came; `None`: it is a program's end that was waited for.
+    /// The channel of the answer; `None`: the call waited for a program to end.
     pub(in crate::detect) channel: Option<Object>,
 }
 
-/// For which request another one was asked.
+/// The question for which a request was asked.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::detect) enum Judged {
     For {
         link: Link,
         certainty: Certainty,
     },
-    /// Nothing tells that it was for any.
+    /// Nothing shows that it was for any question.
     Nobody,
-    /// For a question that has been taken in, and that nobody has told of.
+    /// For a question that has been taken in, but was not reported.
     Untold,
 }
 
-/// All that tells for whom a request was asked.
+/// All evidence of the question for which a request was asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
     pub(super) begun: Option<Told>,
@@ -122,13 +124,13 @@ pub(super) struct Evidence {
     pub(super) own: Option<Asked>,
     /// The thread that asked received the answer, and moved nothing else in between.
     pub(super) did_nothing_else: bool,
-    /// What asked is a task that is followed, and had taken in a question, or was handed what had: not an answer, on whose connection
-    /// it may send what others ask, too.
+    /// The asker is a followed task that had taken in a question, or was handed work by a task that had. (A task that
+    /// had heard an answer may also send what others ask on the same connection.)
     pub(super) by_task: bool,
 }
 
 impl Evidence {
-    /// For whom it was asked, and how sure that is.
+    /// The question for which the request was asked, and how certain that is.
     pub(super) fn judged(&self) -> Option<(Asked, Certainty)> {
         let told_by = |told: Option<Told>, among: &[Adjacency]| {
             told.filter(|(_, adjacency)| among.contains(adjacency)).map(|(asked, _)| asked)

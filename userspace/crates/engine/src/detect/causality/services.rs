@@ -1,5 +1,4 @@
-//! What processes serve: questions from their receipt to their answer, and those of them that others may name as their
-//! parents.
+//! Questions that processes serve, from receipt to answer, and the questions that may become parents.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,13 +9,13 @@ use crate::event::Object;
 use crate::ownership::marks::Question;
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
 
-/// Answered questions that are remembered: of more that were answered since an answer came, nobody tells which were
-/// served before.
+/// Number of answered questions that are remembered. If more were answered since an answer came, it is not known which
+/// questions were served before.
 const MOST_ANSWERED: usize = 1024;
-/// Questions of a connection that are looked at to find the one that is answered. With more in between, of a connection with
-/// many streams, nothing tells.
+/// Number of questions of a connection that are searched for the question that is answered. If more lie in between, on
+/// a connection with many streams, nothing is concluded.
 const MOST_STREAMS: usize = 64;
-/// Before all others.
+/// Sorts before all other questions.
 const FIRST: Asked = (Object { dev: 0, ino: 0, type_bits: 0 }, 0);
 
 /// A question that is being served.
@@ -26,25 +25,25 @@ struct Service {
     received_ns: u64,
 }
 
-/// A request that others may name as their parent.
+/// A request that may be the parent of others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named {
     pub(super) id: u64,
     process: ProcessId,
     pub(super) reader: ThreadId,
     pub(super) received_ns: u64,
-    /// When its last byte so far was written, once any was.
+    /// When the last byte of its answer so far was written, if any was.
     pub(super) answered_ns: Option<u64>,
 }
 
-/// Which question bytes belong to that a process has read.
+/// The question to which bytes belong that a process has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Belongs {
-    /// To one that it served then.
+    /// To a question that the process served then.
     To(Asked),
-    /// To one that it did not serve then, or to several.
+    /// To a question that it did not serve then, or to several questions.
     ToNone,
-    /// To one that nobody has told of.
+    /// To a question that was not reported.
     Untold,
 }
 
@@ -60,19 +59,20 @@ struct Answered {
 #[derive(Debug, Default)]
 pub(in crate::detect) struct Services {
     open: BTreeMap<(ProcessId, Asked), Service>,
-    /// The same by when they were received.
+    /// The same, by time of receipt.
     by_received: BTreeSet<(ProcessId, u64, Asked)>,
-    /// The same by the thread that took them in.
+    /// The same, by the thread that took them in.
     by_reader: FxHashMap<ThreadId, BTreeSet<Asked>>,
-    /// The last ones, in the order in which they were answered.
+    /// The latest answered questions, in the order in which they were answered.
     answered: VecDeque<Answered>,
-    /// Processes that ask others while they serve: what they serve may be named.
+    /// Processes that ask others while they serve: the questions that they serve may be parents.
     askers: FxHashSet<ProcessId>,
     named: BTreeMap<Asked, Named>,
 }
 
 impl Services {
-    /// A process has taken a question in. `pieces`: that it is not answered yet only means that more of it comes.
+    /// A process has taken in a question. `pieces`: while a question on the same channel is unanswered, later reads are
+    /// pieces of it.
     pub(super) fn begin(
         &mut self,
         process: ProcessId,
@@ -97,7 +97,7 @@ impl Services {
         }
     }
 
-    /// It has written the answer, or part of it.
+    /// The process has written the answer, or part of it.
     pub(in crate::detect) fn end(&mut self, process: ProcessId, asked: Asked, answered_ns: u64) {
         if let Some(Service { received_ns, .. }) = self.close(process, asked) {
             if self.answered.len() == MOST_ANSWERED {
@@ -122,7 +122,7 @@ impl Services {
         Some(service)
     }
 
-    /// What seemed to be served on a channel is no question.
+    /// Withdraws what seemed to be served on a channel: it is no question.
     pub(in crate::detect) fn withdraw_all(&mut self, process: ProcessId, channel: Object) {
         let open: Vec<Asked> = self.on_channel(process, channel).collect();
         for asked in open {
@@ -130,7 +130,7 @@ impl Services {
         }
     }
 
-    /// The same for a channel on which only one question can be open.
+    /// As [`Services::end`], for a channel on which only one question can be open.
     pub(in crate::detect) fn end_all(
         &mut self,
         process: ProcessId,
@@ -150,7 +150,7 @@ impl Services {
         self.askers.remove(&process);
     }
 
-    /// Forgets connections that the world has forgotten, and parents whose children began before `horizon_ns`.
+    /// Forgets connections that the world has forgotten, and parents whose children all began before `horizon_ns`.
     pub(super) fn forget(&mut self, world: &World, horizon_ns: u64) {
         let known = |asked: &Asked| world.channels.contains_key(&asked.0);
         self.open.retain(|(_, asked), _| known(asked));
@@ -185,7 +185,7 @@ impl Services {
         self.received_until(process, u64::MAX).next().is_some()
     }
 
-    /// From now on, what the process serves may be named.
+    /// From now on, the questions that the process serves may be parents.
     pub(super) fn asks(&mut self, process: ProcessId, ids: &mut Ids) {
         if self.askers.insert(process) {
             for asked in self.of_process(process) {
@@ -203,7 +203,8 @@ impl Services {
         self.named.get(&asked).map(|named| Link { asked, id: named.id })
     }
 
-    /// The only question that the process serves, received by then, and that begins in these bytes, which it has read.
+    /// The only question that the process serves, had received by `at_ns`, and that begins in `bytes`, which it has
+    /// read.
     pub(super) fn begins_in(
         &self,
         process: ProcessId,
@@ -217,8 +218,8 @@ impl Services {
         only.filter(|(_, service)| service.received_ns <= at_ns).map(|((_, asked), _)| *asked)
     }
 
-    /// Which question these bytes belong to, of those that the process, which asks others, served then; by all that is told
-    /// by now.
+    /// The question to which these bytes belong, of those that the process, which asks others, served at `at_ns`; by
+    /// what is known by now.
     pub(super) fn belongs(&self, process: ProcessId, bytes: Question, at_ns: u64) -> Belongs {
         let served = |named: &Named| {
             let open = named.answered_ns.is_none_or(|answered_ns| answered_ns >= at_ns);
@@ -229,7 +230,7 @@ impl Services {
         match (inside.next(), inside.next()) {
             (Some((asked, named)), None) if served(named) => Belongs::To(*asked),
             (Some(_), _) => Belongs::ToNone,
-            // A later piece of it.
+            // A later piece of a question.
             (None, _) => {
                 let before = self.named.range((bytes.object, 0)..begins).rev().take(MOST_STREAMS);
                 let mut before = before.filter(|(_, named)| served(named));
@@ -238,14 +239,14 @@ impl Services {
         }
     }
 
-    /// Whether the process, which asks others, has been asked on that channel.
+    /// Whether the process, which asks others, has been asked on `channel`.
     pub(super) fn is_asked_on(&self, process: ProcessId, channel: Object) -> bool {
         let mut named = self.named.range((channel, 0)..=(channel, u64::MAX));
         named.any(|(_, named)| named.process == process)
     }
 
-    /// The question of that process that it answered then, of which these bytes are the last that it had read; `None` if that
-    /// may be more than one.
+    /// The question that the process answered at `answer_ns`, if `question` holds the last bytes of it that the process
+    /// had read; `None` if that may be several questions.
     pub(super) fn answered_by(
         &self,
         process: ProcessId,
@@ -261,7 +262,7 @@ impl Services {
         only.map(|(asked, _)| *asked)
     }
 
-    /// The only question that the thread has taken in and that is not answered.
+    /// The only question that the thread has taken in and that is not answered; `None` if there are several.
     pub(super) fn own(&self, thread: ThreadId) -> Option<Asked> {
         self.by_reader.get(&thread).filter(|all| all.len() == 1)?.first().copied()
     }
@@ -273,7 +274,8 @@ impl Services {
         all.map(|(_, _, asked)| *asked)
     }
 
-    /// The only question that the process served all the while; `None` if there are more, or that is not known.
+    /// The only question that the process served from `from_ns` to `to_ns`; `None` if there are several, or if it is
+    /// not known.
     pub(super) fn only(&self, process: ProcessId, (from_ns, to_ns): (u64, u64)) -> Option<Asked> {
         let since = self.answered.iter().rev().take_while(|answered| answered.answered_ns >= to_ns);
         let mut looked_at = 0;

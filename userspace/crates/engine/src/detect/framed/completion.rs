@@ -15,17 +15,17 @@ use crate::timeline::{Channel, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
 use rpcprobe_model::{Reason, Request, Who};
 
-/// Who moved what matters of an exchange, as far as they are traced and told.
+/// The calls that moved the relevant bytes of an exchange, as far as they are traced and reported.
 struct Moves {
-    /// Where the question is and its first byte.
+    /// The channel of the question, and its first byte.
     asked: (Object, u64),
-    /// First byte of the question, written and read.
+    /// The calls that wrote and read the first byte of the question.
     sent: Option<Transfer>,
     taken: Option<Transfer>,
-    /// Last byte of the answer.
+    /// The calls that wrote and read the last byte of the answer.
     answered: Option<Transfer>,
     received: Option<Transfer>,
-    /// Whether any call is known of the ends.
+    /// Whether any call of each end is known.
     client_traced: bool,
     server_traced: bool,
 }
@@ -55,12 +55,12 @@ impl Moves {
     }
 }
 
-/// A request's window, and whose thread has it at its end.
+/// A request's window, and the thread that has the answer at its end.
 struct Window {
     start_ns: u64,
     end_ns: u64,
     thread: ThreadId,
-    /// Who read the answer for that thread, and when it had it.
+    /// The thread that read the answer for `thread`, and when it had the answer.
     handed: Option<(ThreadId, u64)>,
 }
 
@@ -75,11 +75,11 @@ enum Settled {
 }
 
 impl Connection {
-    /// Decides the exchanges whose calls are all on record, after something was told of that channel. `over`: no
-    /// more will be.
+    /// Decides the exchanges whose calls are all on record, after something was reported about `channel`. `over`: no
+    /// more records will come.
     pub(super) fn decide(&mut self, world: &World, channel: Object, over: bool, book: &mut Book) {
         let Some(ends) = self.ends() else { return };
-        // Only what is written and read there tells who asks and who serves.
+        // Only transfers on that channel show which thread asks and which process serves.
         if over || ends.0 == channel {
             let begun = std::mem::take(&mut self.begun);
             self.link_parents(world, ends, begun, book);
@@ -87,9 +87,10 @@ impl Connection {
         self.settle(world, ends, over, book);
     }
 
-    /// Looks at what the last frame or message told: of a pipeline there are thousands in a call. The record of that is mostly still to
-    /// come; where the call that read it is on record, what has ended by it is decided now, since nothing else may come on the
-    /// connection before a request is walked for whose sake it was asked.
+    /// Looks only at what the last frame or message began or ended, because one call may move thousands of pipelined
+    /// messages. The record of that call is mostly still to come. If the call that read the message is on record, the
+    /// exchanges that ended by it are decided now, because nothing else may come on the connection before the request
+    /// for whose sake they were asked is walked.
     pub(super) fn told(&mut self, world: &World, unit: &Unit, book: &mut Book) {
         let Some(ends) = self.ends() else { return };
         let begun = self.begun.pop();
@@ -103,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// Those whose answers have ended since are not served any more.
+    /// Ends the services of exchanges whose answers have ended since.
     fn end_services(&mut self, ends: (Object, Object), book: &mut Book) {
         for exchange in self.ended.iter_mut().skip(self.served) {
             let Some((_, over_ns)) = exchange.life.over() else { continue };
@@ -135,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// The same of those that have ended, from one of them on.
+    /// Settles the exchanges that have ended, from the one at index `from` on.
     fn settle_ended(
         &mut self,
         world: &World,
@@ -143,7 +144,7 @@ impl Connection {
         (from, over): (usize, bool),
         book: &mut Book,
     ) {
-        // Those that wait stay where they are: of a thousand streams that may be nearly all.
+        // Exchanges that wait stay where they are: of a thousand streams, nearly all may wait.
         let (mut ended, mut decided) = (std::mem::take(&mut self.ended), Vec::new());
         let askers = &mut self.askers;
         let over_now = ended.extract_if(from.., |exchange| {
@@ -173,7 +174,7 @@ impl Connection {
         self.served = self.ended.len();
     }
 
-    /// Looks at who asks new questions, and for what, and who begins to serve them.
+    /// For new questions, determines which thread asks and for what, and which process begins to serve them.
     fn link_parents(
         &mut self,
         world: &World,
@@ -185,7 +186,8 @@ impl Connection {
             let Some(channel) = world.channels.get(&ends.0) else { continue };
             let Some(exchange) = self.begun(first, id) else { continue };
             let process = |transfer: &Transfer| world.thread(transfer.thread).process;
-            // Once, as it is asked: later, fewer are being served, and one of them seems to be the one.
+            // Done once, when the question is asked. Later, fewer questions are being served, and one of them would
+            // seem to be the only one.
             let sent = Channel::find(&channel.writes, first).filter(|_| !exchange.linked);
             if let Some(sent) = sent {
                 exchange.linked = true;
@@ -201,7 +203,7 @@ impl Connection {
             if let Some(taken) = taken.filter(|_| !exchange.life.was_taken_in()) {
                 book.causality.begin(process(taken), taken, (ends.0, first), false);
                 exchange.life.taken_in(process(taken));
-                // Answered before it was told: its writer's call ended late.
+                // The question was answered before it was reported: the call that wrote it ended late.
                 if let Some((_, over_ns)) = exchange.life.over() {
                     exchange.life.let_go();
                     book.causality.services.end(process(taken), (ends.0, first), over_ns);
@@ -411,7 +413,7 @@ fn arrived(world: &World, moves: &Moves, taken: &Transfer) -> u64 {
     }
 }
 
-/// The last transfer on a channel, read or, where nobody is known to read, written.
+/// The last read on a channel or, if no reads are known, the last write.
 fn last_moved(world: &World, object: Object) -> Option<Transfer> {
     let channel = world.channels.get(&object)?;
     channel.reads.back().or(channel.writes.back()).copied()

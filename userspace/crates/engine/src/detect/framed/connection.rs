@@ -13,46 +13,47 @@ use crate::protocols::{End, Pairing, Place};
 use crate::timeline::{Channel, ProcessId, Transfer, World};
 use in_order::Order;
 
-/// Units of a connection kept until it is known who asks.
+/// Number of units of a connection that are kept until it is known which end asks.
 const MOST_EARLY: usize = 256;
-/// Exchanges under way on a connection. More is a mistake, or an attack.
+/// Limit of the exchanges in progress on a connection. More is an error, or an attack.
 const MOST_OPEN: usize = 1 << 16;
-/// A unit that lies so far before the last one is of another connection between the same ends.
+/// A unit that begins more than this many bytes before the last one belongs to another connection between the same
+/// ends.
 const REUSED_BYTES: u64 = 1 << 21;
 
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) protocol: Protocol,
     pub(super) channels: [Object; 2],
-    /// Which of them is the client's.
+    /// Which of them the client writes on.
     pub(super) client: Option<usize>,
-    /// Units before that offset have been told, of each channel.
+    /// For each channel: units before this offset have been reported.
     told: [u64; 2],
-    /// The end of the last one, and when it was told.
+    /// For each channel: the end of the last unit, and when it was reported.
     heard: [Option<(u64, u64)>; 2],
     order: Order,
     early: VecDeque<(Unit, u64)>,
-    /// Why messages on each channel are not known since, until one comes that says so.
+    /// For each channel: why messages are missing, until the first unit after the gap.
     gaps: [Option<Torn>; 2],
-    /// By stream or XID.
+    /// Open exchanges by stream or XID.
     open: BTreeMap<u32, Exchange>,
-    /// Where answers come in the order of the questions: those not answered, those that answer what
-    /// is not told yet.
+    /// Where answers come in the order of the questions: questions that are not answered, and answers to questions that
+    /// are not reported yet.
     asks: VecDeque<Exchange>,
     answers: VecDeque<Exchange>,
-    /// Which stream or XID the last unit of each channel was of.
+    /// The stream or XID of the last unit of each channel.
     last: [Option<u32>; 2],
-    /// First bytes of questions, with stream or XID, whose calls are not all looked at.
+    /// First bytes of questions, with stream or XID, whose calls have not all been examined.
     pub(super) begun: Vec<(u64, u32)>,
-    /// Those whose end is told; of the first so many it is known that nobody serves them any more.
+    /// Exchanges whose end is known. The first `served` of them are known not to be served any more.
     pub(super) ended: Vec<Exchange>,
     pub(super) served: usize,
-    /// Those of them that are not looked at before a time, in order of it.
+    /// Ended exchanges that are not examined before a certain time, in order of that time.
     pub(super) resting: VecDeque<(u64, Exchange)>,
-    /// The client or the server is gone: who, and when.
+    /// The client or the server is gone: its process, whether it is the client, and when.
     pub(super) gone: Option<(ProcessId, bool, u64)>,
     pub(super) askers: Askers,
-    /// Something was told of it since the last check.
+    /// Something was reported about it since the last check.
     stirred: bool,
 }
 
@@ -90,7 +91,7 @@ impl Connection {
         self.client.map(|client| (self.channels[client], self.channels[1 - client]))
     }
 
-    /// The earliest instant that what is open may still need; `None`: nothing is.
+    /// The earliest time that open exchanges may still need; `None`: none are open.
     pub(super) fn since_ns(&self) -> Option<u64> {
         let open = self.open.values().chain(&self.asks).chain(&self.answers).chain(&self.ended);
         let open = open.chain(self.resting.iter().map(|(_, exchange)| exchange));
@@ -104,7 +105,7 @@ impl Connection {
         };
         let told = self.told[index];
         if unit.protocol != self.protocol || told.saturating_sub(unit.from) > REUSED_BYTES {
-            // Another connection of the same ends.
+            // Another connection between the same ends.
             self.renew(Connection::new(unit));
             return self.unit(world, unit);
         }
@@ -117,11 +118,11 @@ impl Connection {
             let lost = world.losses.first(0, world.now_ns).is_some();
             let gap = self.gaps[index].take_if(|_| unit.after_gap);
             if unit.after_gap && !lost && gap.is_none() {
-                // In the middle of its life: what is open was asked before anybody looked.
+                // The connection is older than its framing: what is open was asked before the framing began.
                 self.asks.clear();
                 self.answers.clear();
             } else if unit.after_gap || self.lacks(world, index, unit) {
-                // How many are missing is not known.
+                // It is not known how many messages are missing.
                 self.tear(world, gap.unwrap_or(Torn::Records));
             } else if rested {
                 self.order.sure();
@@ -155,14 +156,14 @@ impl Connection {
         lost_ns.is_some()
     }
 
-    /// Nothing was open for so long that nobody waits for an answer.
+    /// Whether nothing was open for so long that no end waits for an answer.
     fn rested(&self, world: &World) -> bool {
         let told_ns = self.heard.iter().flatten().map(|(_, told_ns)| *told_ns).max();
         let clock = Clock::new(world, false);
         self.asks.is_empty() && told_ns.is_some_and(|ns| clock.gives_up(Patience::Rest, ns))
     }
 
-    /// What is open has perhaps been answered, and what comes next may be an answer to something else.
+    /// Ends what is open: it may have been answered, and the next answer may belong to another question.
     fn tear(&mut self, world: &World, torn: Torn) {
         self.answers.clear();
         self.order.torn = Some(torn);
@@ -170,7 +171,7 @@ impl Connection {
         self.end_torn(world, asks, torn);
     }
 
-    /// Ends questions whose answers may be among what is missing: when something was last told.
+    /// Ends questions whose answers may be missing, at the time of the last report.
     fn end_torn(&mut self, world: &World, asks: impl IntoIterator<Item = Exchange>, torn: Torn) {
         let told_ns = self.heard.iter().flatten().map(|(_, told_ns)| *told_ns).max();
         for mut ask in asks {
@@ -179,20 +180,20 @@ impl Connection {
         }
     }
 
-    /// Where messages begin on one of the channels is not known any more.
+    /// It is no longer known where messages begin on one of the channels.
     pub(super) fn gap(&mut self, world: &World, channel: Object, torn: Torn) {
         let Some(index) = self.channels.iter().position(|known| *known == channel) else { return };
         self.gaps[index] = Some(torn);
         self.last[index] = None;
         if self.client == Some(index) {
-            // Answers to what has been asked by then are told; but more of it may be missing.
+            // Answers to what has been asked so far are reported, but parts of the questions may be missing.
             self.open.values_mut().for_each(|exchange| exchange.doubted = Some(torn));
         } else {
             self.end_open(world, torn);
         }
     }
 
-    /// No answer to what is open will be known for one.
+    /// Ends what is open, because its answers will not be recognized.
     fn end_open(&mut self, world: &World, torn: Torn) {
         self.tear(world, torn);
         let open = std::mem::take(&mut self.open).into_values();
@@ -200,19 +201,19 @@ impl Connection {
         self.end_torn(world, asked, torn);
     }
 
-    /// It is another one between the same ends. Nobody answers what is open.
+    /// There is a new connection between the same ends. What is open will not be answered.
     pub(super) fn reopen(&mut self, world: &World) {
         self.end_open(world, Torn::Framing(GapWhy::Reopened));
         self.renew(Connection::between(self.protocol, self.channels));
     }
 
-    /// It is another one: nothing is left but what has ended.
+    /// Replaces the connection by another one, and keeps only the exchanges that have ended.
     fn renew(&mut self, other: Connection) {
         let (ended, resting) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.resting));
         *self = Connection { ended, resting, stirred: self.stirred, ..other };
     }
 
-    /// It is known who asks.
+    /// It is known now which end asks.
     fn begin(&mut self, world: &World, client: usize) {
         self.client = Some(client);
         for (unit, _) in std::mem::take(&mut self.early) {
@@ -222,7 +223,7 @@ impl Connection {
         }
     }
 
-    /// When the call began that moved the unit's first byte.
+    /// When the call that moved the unit's first byte began.
     fn since(&self, world: &World, index: usize, unit: &Unit) -> u64 {
         let moved = |channel: &Channel| {
             let write = Channel::find(&channel.writes, unit.from).map(|t| t.enter_ns);
@@ -241,8 +242,8 @@ impl Connection {
         }
     }
 
-    /// Says what a message calls, or how it ended; `offset`: of the method's unit. Returns whether the exchange it is of
-    /// has ended already.
+    /// Notes which method a message calls, or how it ended; `offset`: of the method's unit. Returns whether the
+    /// exchange of the message has ended already.
     pub(super) fn method(&mut self, world: &World, method: &Method, offset: u64) -> bool {
         let Some(index) = self.channels.iter().position(|channel| *channel == method.channel)
         else {
@@ -264,26 +265,26 @@ impl Connection {
         ended
     }
 
-    /// Enters it among those to be looked at next.
+    /// Enters the connection among those that are checked next.
     pub(super) fn stir(&mut self, number: u32, restless: &mut Vec<u32>) {
         if !std::mem::replace(&mut self.stirred, true) {
             restless.push(number);
         }
     }
 
-    /// It is being looked at.
+    /// The connection is being checked.
     pub(super) fn settle_down(&mut self) {
         self.stirred = false;
     }
 
-    /// Whether something is to be decided of it as time goes by, though nothing more is told.
+    /// Whether something has to be decided as time passes, even if nothing more is reported.
     pub(super) fn is_restless(&self) -> bool {
         let ended = !self.ended.is_empty() || !self.resting.is_empty();
         let unasked = !self.answers.is_empty() || self.open.values().any(|e| e.asked.is_empty());
         ended || unasked || self.gone.is_some()
     }
 
-    /// If the process is an end of it: what is open will not be answered. Whether that is so.
+    /// If the process is an end of the connection, what is open will not be answered. Returns whether an end is gone.
     pub(super) fn exit(&mut self, world: &World, process: ProcessId) -> bool {
         let Some((asked, answered)) = self.ends() else { return false };
         let is = |end: Option<&Transfer>| {
@@ -300,24 +301,24 @@ impl Connection {
         self.gone.is_some()
     }
 
-    /// The question that begins there.
+    /// The exchange whose question begins at `first`.
     pub(super) fn begun(&mut self, first: u64, id: u32) -> Option<&mut Exchange> {
         let open = self.open.get_mut(&id);
-        // In the order in which they were asked.
+        // The questions are in the order in which they were asked.
         let at = self.asks.partition_point(|ask| ask.asked.first() < Some(first));
         let ended = self.resting.iter_mut().map(|(_, ended)| ended).chain(&mut self.ended);
         let mut all = open.into_iter().chain(self.asks.get_mut(at)).chain(ended.rev());
         all.find(|exchange| exchange.asked.first() == Some(first))
     }
 
-    /// Has what had to wait until then decided next; `over`: all of it. Of all connections at once: requests that end together
-    /// are found in the order of their ends.
+    /// Moves exchanges whose time has come to those that are decided next; `over`: all exchanges. This is done for all
+    /// connections at once, so that requests that end together are handed out in the order of their ends.
     pub(super) fn resume(&mut self, now_ns: u64, over: bool) {
         let ready = self.resting.iter().take_while(|(at_ns, _)| over || *at_ns < now_ns).count();
         self.ended.extend(self.resting.drain(..ready).map(|(_, exchange)| exchange));
     }
 
-    /// Takes what will not be answered any more.
+    /// Takes the exchanges that will not be answered any more.
     pub(super) fn take_open(&mut self) -> Vec<Exchange> {
         self.answers.clear();
         let open = std::mem::take(&mut self.open).into_values();

@@ -8,7 +8,7 @@ use crate::timeline::ProcessId;
 use crate::walk::Message;
 use rpcprobe_model::Reason;
 
-/// Pieces of a message kept apart: beyond, the last one covers what lies between, too.
+/// Number of pieces of a message that are kept apart. Beyond that, the last piece also covers the gaps.
 const MOST_RANGES: usize = 1024;
 
 /// Bytes of a channel.
@@ -43,7 +43,7 @@ impl Bytes {
         self.ranges.last().map(|(_, to)| to - 1)
     }
 
-    /// Cuts the first piece, and drops the others.
+    /// Cuts the first piece to `bytes`, and drops the others.
     pub(super) fn cut(&mut self, bytes: u64) {
         self.ranges.truncate(1);
         if let Some((from, to)) = self.ranges.first_mut() {
@@ -52,7 +52,7 @@ impl Bytes {
         }
     }
 
-    /// Up to there, whatever was said before.
+    /// Extends the last piece up to `to`, whatever its length was before.
     pub(super) fn reach(&mut self, to: u64) {
         if let Some(last) = self.ranges.last_mut().filter(|last| last.1 < to) {
             self.count = self.count.saturating_add(to - last.1);
@@ -68,13 +68,13 @@ impl Bytes {
 /// How an exchange ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// As its protocol tells.
+    /// As its protocol reports.
     Told(End),
-    /// Before its answer was told.
+    /// Before its answer was reported.
     Torn(Torn),
 }
 
-/// What keeps questions and answers from being told from each other.
+/// Why questions and answers cannot be matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Torn {
     Records,
@@ -82,7 +82,7 @@ pub(super) enum Torn {
 }
 
 impl Torn {
-    /// Of a request whose answer may have been among what is missing.
+    /// The reason of a request whose answer may be among the missing messages.
     pub(super) fn before_its_answer(self) -> Reason {
         match self {
             Torn::Records => Reason::RecordsLostBeforeAnswer,
@@ -90,7 +90,7 @@ impl Torn {
         }
     }
 
-    /// Of one whose answer is perhaps another's, as the `nth` is.
+    /// The reason of a request whose answer may belong to another request. `nth`: answers are paired by order.
     pub(super) fn before_it(self, nth: bool) -> Reason {
         match self {
             Torn::Records => Reason::RecordsLostBefore,
@@ -107,20 +107,20 @@ pub(super) struct Exchange {
     pub(super) asked: Bytes,
     pub(super) answered: Bytes,
     pub(super) said: Said,
-    /// Units whose methods are still to be told: whether of the question, and where they begin.
+    /// Units whose methods are still to be reported: whether they are of the question, and where they begin.
     pub(super) unnamed: Vec<(bool, u64)>,
     /// How often the question was sent again.
     pub(super) repeats: u32,
     /// From the begin of the earliest call that moved bytes of it.
     pub(super) life: Life<Ended>,
-    /// Where answers come in the order of the questions: all of its question, or as long as that is not known all of its
-    /// answer, was told, and how it ended.
+    /// Where answers come in the order of the questions: set when the whole question (or, before both are paired, the
+    /// whole answer) was reported, with how it ended.
     pub(super) whole: Option<End>,
-    /// Which answer is its own, or what belongs to it, is not known for sure.
+    /// Why it is not sure which answer, or which bytes, belong to it.
     pub(super) doubted: Option<Torn>,
-    /// Who asks has been looked at.
+    /// The asking thread, and for what it asks, has been determined.
     pub(super) linked: bool,
-    /// What was known, as it was asked, of the request for which it was.
+    /// What was known about its parent when it was asked.
     pub(super) asking: Option<Asking>,
     /// The program in whose life it is asked.
     pub(super) program: Option<ProcessId>,

@@ -5,7 +5,7 @@ use crate::event::{Io, TYPE_EVENTFD};
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Thread, ThreadId, Transfer, Why, World, NEVER};
 
-/// More threads than a client asks with.
+/// Limit of asking threads that are remembered. A client asks with fewer.
 const MOST_ASKERS: usize = 4096;
 
 /// The threads that ask on a connection.
@@ -21,7 +21,8 @@ impl Askers {
         }
     }
 
-    /// Of so many that not all are known, any may be one.
+    /// Whether the thread asks on the connection. If there are so many that not all are known, any thread may be one of
+    /// them.
     fn has(&self, thread: ThreadId) -> bool {
         self.0.len() == MOST_ASKERS || self.0.binary_search(&thread).is_ok()
     }
@@ -30,17 +31,17 @@ impl Askers {
 /// What became of an answer in its client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HandOver {
-    /// The thread that reads wakes the one that asked, which comes on a CPU then.
+    /// The thread that reads wakes the thread that asked, which is on a CPU at `at_ns`.
     To { thread: ThreadId, at_ns: u64 },
-    /// Nothing tells of one.
+    /// Nothing shows a hand-over.
     None,
-    /// It may still come.
+    /// A hand-over may still come.
     NotYet,
 }
 
-/// Whether the thread that received an answer handed it to the one that had asked and sleeps since, by
-/// waking it. Only of threads that do nothing but read: where any thread does any work (as in Go), one
-/// that is woken need not be the one the answer is for. `late`: what has not come yet never will.
+/// Whether the thread that received an answer handed it, by a wake-up, to the thread that had asked and sleeps since.
+/// This is found only for threads that do nothing but read: where any thread does any work (as in Go), a woken thread
+/// need not be the thread that the answer is for. `late`: what has not come yet never will.
 pub(super) fn hand_over(
     world: &World,
     askers: &Askers,
@@ -53,7 +54,7 @@ pub(super) fn hand_over(
     if others || asker.process != reader.process {
         return HandOver::None;
     }
-    // Who goes to sleep for more messages has told everybody.
+    // A reader that goes to sleep for more messages has handed over all answers.
     let after = count_before(&reader.off, |off| off.start_ns <= received.exit_ns);
     let rests_ns = reader.off.range(after..).find_map(|off| {
         let waits = off.call.map(|call| waits(call.nr, call.object));
@@ -64,7 +65,7 @@ pub(super) fn hand_over(
         false => HandOver::NotYet,
     };
 
-    // It went to sleep after it had asked, and comes back after the answer came.
+    // The asker went to sleep after it had asked, and comes back after the answer came.
     let since = count_before(&asker.off, |off| off.start_ns < sent.exit_ns);
     let off = asker
         .off
@@ -98,9 +99,9 @@ pub(super) fn hand_over(
     }
 }
 
-/// Whether a thread that received an answer has told somebody by an eventfd, and slept since: whom it wakes after
-/// that, by a futex, it wakes for something else. (The first request on a gRPC connection is sent by whichever
-/// thread of the library's opened it, which then waits for any work there is.)
+/// Whether a thread that received an answer has notified a thread by an eventfd, and slept since. A thread that it
+/// wakes by a futex after that is woken for something else. (The first request on a gRPC connection is sent by the
+/// library's thread that opened the connection, which then waits for any available work.)
 fn told_another(reader: &Thread, received_ns: u64, woke_ns: u64) -> bool {
     let after = count_before(&reader.calls, |call| call.enter_ns < received_ns);
     let writes_eventfd = |io: &Io| io.is_write && io.object.type_bits == TYPE_EVENTFD;

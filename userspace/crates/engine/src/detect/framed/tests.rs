@@ -26,7 +26,7 @@ fn channel(number: u64) -> Object {
 const ASKS: u64 = 1;
 const ANSWERS: u64 = 2;
 
-/// What one end or both of a connection did, and what its bytes were.
+/// What one end or both ends of a connection did, and the protocol that they speak.
 struct Story {
     events: Vec<Event>,
     protocol: Protocol,
@@ -40,13 +40,13 @@ impl Story {
         Story { events: vec![task(CLIENT, "client"), task(SERVER, "server")], protocol }
     }
 
-    /// Bytes moved by a call, told when it ends.
+    /// Adds bytes moved by a call, reported when the call ends.
     fn moved(&mut self, tid: u32, on: u64, bytes: (u64, u64), span: (u64, u64)) {
         let is_write = (tid == CLIENT) == (on == ASKS);
         self.moved_between(tid, is_write, [on, ASKS + ANSWERS - on], bytes, span);
     }
 
-    /// The same on a channel of any connection; the second is its other direction.
+    /// The same on a channel of any connection; `back` is its other direction.
     fn moved_between(
         &mut self,
         tid: u32,
@@ -78,7 +78,7 @@ impl Story {
         self.unit_between(ts_ns, channels, on == ASKS, bytes, (id, kind, flags));
     }
 
-    /// The same on a channel of any connection; the second is its other direction.
+    /// The same on a channel of any connection; `back` is its other direction.
     fn unit_between(
         &mut self,
         ts_ns: u64,
@@ -105,7 +105,7 @@ impl Story {
         self.events.push(event(ts_ns, What::Unit(Box::new(unit))));
     }
 
-    /// The last unit, once more in detail.
+    /// Changes details of the last unit.
     fn but(&mut self, change: impl FnOnce(&mut Unit)) {
         match self.events.last_mut().map(|event| &mut event.what) {
             Some(What::Unit(unit)) => change(unit),
@@ -113,14 +113,14 @@ impl Story {
         }
     }
 
-    /// By when they began.
+    /// The requests in order of their begin.
     fn told(self) -> Vec<Request> {
         let mut told = self.found();
         told.sort_by_key(|request| (request.start_ns, request.stream_id));
         told
     }
 
-    /// As they were found.
+    /// The requests in the order in which they were found.
     fn found(mut self) -> Vec<Request> {
         self.events.sort_by_key(|event| event.ts_ns);
         let mut engine = Engine::new(1, 0, Rates::default());
@@ -212,7 +212,7 @@ fn what_both_ends_tell_is_told_once() {
     s.moved(SERVER, ASKS, (0, 50), (1005, 1020));
     s.moved(SERVER, ANSWERS, (0, 40), (1050, 1060));
     s.moved(CLIENT, ANSWERS, (0, 40), (1110, 1120));
-    // The client's call ends after the answer is written: its frames are told last.
+    // The client's call ends after the answer is written, so its frames are reported last.
     s.unit(1020, ASKS, (0, 50), 1, HEADERS, END_HEADERS | END);
     s.unit(1060, ANSWERS, (0, 40), 1, HEADERS, END_HEADERS | END);
     s.unit(1100, ASKS, (0, 50), 1, HEADERS, END_HEADERS | END);
@@ -315,8 +315,8 @@ fn methods_come_late() {
     assert_eq!((requests[0].method.as_deref(), requests[0].status), (Some("/a.B/C"), Some(5)));
 }
 
-/// So many questions at once, then their answers. Each has 10 bytes; the units that begin at those
-/// bytes of a channel are lost.
+/// Adds `count` questions at once, then their answers. Each has 10 bytes. The units in `lost`, named by channel and
+/// first byte, are lost.
 fn batch(s: &mut Story, first: u64, count: u64, at_ns: u64, lost: &[(u64, u64)]) {
     let mut move_all = |asks: bool, from_ns: u64| {
         let (on, kind) = if asks { (ASKS, UNIT_REQUEST) } else { (ANSWERS, UNIT_RESPONSE) };
@@ -338,7 +338,7 @@ fn batch(s: &mut Story, first: u64, count: u64, at_ns: u64, lost: &[(u64, u64)])
     move_all(false, at_ns + 500);
 }
 
-/// Begin, end, and what is wrong, of each.
+/// Begin, end, and the reason if it is incomplete, of each request.
 fn windows(s: Story) -> Vec<(u64, u64, Option<Reason>)> {
     let window = |r: Request| (r.start_ns, r.start_ns + r.latency_ns, r.reason);
     s.told().into_iter().map(window).collect()
@@ -350,7 +350,7 @@ fn after_a_loss_no_answer_is_given_to_the_wrong_question() {
     for round in 0..10 {
         batch(&mut s, 3 * round, 3, 1000 * (round + 1), &[]);
     }
-    // The second answer of a batch is lost, so the third would be taken for the second's.
+    // The second answer of a batch is lost, so the third answer would be taken for the second.
     batch(&mut s, 30, 3, 11_000, &[(ANSWERS, 310)]);
     batch(&mut s, 33, 3, 12_000, &[]);
     let windows = windows(s);
@@ -361,7 +361,7 @@ fn after_a_loss_no_answer_is_given_to_the_wrong_question() {
     assert_eq!(reason(11_000), Some(None));
     assert_eq!(reason(11_020), Some(Some(Reason::RecordsLostBeforeAnswer)));
     assert_eq!(reason(11_040), Some(Some(Reason::RecordsLostBeforeAnswer)));
-    // As many are open as ever are: there are no others.
+    // As many questions are open as ever were at once, so there are no unknown questions.
     for start_ns in [12_000, 12_020, 12_040] {
         assert!(windows.contains(&(start_ns, start_ns + 515, None)), "{windows:?}");
     }
@@ -376,7 +376,7 @@ fn a_lost_question_leaves_its_answer_to_nobody() {
     // Too few batches to say that there never are more than three.
     batch(&mut s, 9, 3, 4000, &[(ASKS, 100)]);
     batch(&mut s, 12, 3, 5000, &[]);
-    // It rests, so nothing is open.
+    // The connection rests before, so nothing is open.
     batch(&mut s, 15, 3, 200_000_000, &[]);
     for (start_ns, end_ns, reason) in windows(s) {
         match start_ns {
@@ -387,7 +387,7 @@ fn a_lost_question_leaves_its_answer_to_nobody() {
     }
 }
 
-/// Takes the place of losses: the messages that begin there are not told, and that is.
+/// Replaces losses by gaps of a channel: the messages that begin there are not reported, but the gap is.
 fn gaps_for_losses(s: &mut Story, on: u64, why: GapWhy) {
     for event in &mut s.events {
         if matches!(event.what, What::Lost { .. }) {
@@ -398,7 +398,7 @@ fn gaps_for_losses(s: &mut Story, on: u64, why: GapWhy) {
 
 const LONG: Reason = Reason::NotFollowed { why: GapWhy::Long };
 
-/// Questions whose answers may be among those that nobody followed are incomplete, and say why.
+/// Questions whose answers may be in a gap are incomplete, with the reason.
 #[test]
 fn what_could_not_be_followed_is_no_answer() {
     let mut s = Story::new(Protocol::Resp);
@@ -416,8 +416,9 @@ fn what_could_not_be_followed_is_no_answer() {
     }
 }
 
-/// A server's thread that is held up as it has written: its answer is told after the client's next question. That makes no two questions
-/// that were open at once; so after answers that nobody followed it is known that the client has one at a time.
+/// A server's thread is delayed at the end of its write, so its answer is reported after the client's next question.
+/// This does not count as two questions that were open at once. So, after a gap in the answers, it is known that the
+/// client has one question open at a time.
 #[test]
 fn an_answer_told_late_leaves_no_doubt_of_how_many_are_open() {
     let mut s = Story::new(Protocol::Resp);
@@ -449,7 +450,7 @@ fn an_answer_told_late_leaves_no_doubt_of_how_many_are_open() {
     }
 }
 
-/// What was asked before is answered; what was asked since, by whom is not known.
+/// Questions before the gap have their answers. For questions since then it is not known which answers belong to them.
 #[test]
 fn questions_that_could_not_be_followed_leave_later_answers_in_doubt() {
     let mut s = Story::new(Protocol::Resp);

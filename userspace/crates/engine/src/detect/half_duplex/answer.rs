@@ -1,4 +1,4 @@
-//! What answered a turn: which of the reads since brought bytes that the turn's server wrote.
+//! The answer of a turn: the reads since its question that brought bytes written by the turn's server.
 
 use crate::detect::book::Book;
 use crate::detect::causality::Heard;
@@ -10,11 +10,11 @@ use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
 use rpcprobe_model::{Reason, Request, Who};
 
-/// What came back, from whom, and who had it when.
+/// The answer: its bytes, its server, and the thread that had it, and when.
 pub(super) struct Answered {
     /// `None`: not traced.
     server: Option<ProcessId>,
-    /// The process that wrote it, if that is not the server's.
+    /// The process that wrote it, if that is not the server.
     answerer: Option<ProcessId>,
     object: Object,
     from: u64,
@@ -27,16 +27,16 @@ pub(super) struct Answered {
 
 pub(super) enum Answer {
     Found(Answered),
-    /// Nobody traced read the message, or it is itself an answer.
+    /// No traced process read the message, or the message is itself an answer.
     None,
-    /// The message has no known reader yet, or a read's bytes no known writer.
+    /// The message has no known reader yet, or the bytes of a read have no known writer.
     Open,
     /// The message was read, and nothing came back.
     Missing,
 }
 
 impl Turn {
-    /// The process that read the turn's message, if it is another and traced.
+    /// The process that read the turn's message, if it is another process and traced.
     fn reader(&self, world: &World) -> Option<(ProcessId, Transfer)> {
         let channel = world.channels.get(&self.object)?;
         let read = Channel::overlapping(&channel.reads, self.from, self.to).next()?;
@@ -44,8 +44,8 @@ impl Turn {
         (process != self.process).then_some((process, *read))
     }
 
-    /// Whether what a process wrote may be the answer to what `server` read: itself; a child that it forked since; or, on a
-    /// connection, whoever else has that end.
+    /// Whether what `writer` wrote may be the answer to what `server` read. The writer may be the server itself; a
+    /// child that the server forked since; or, on a connection, any other process that has that end.
     fn may_answer(
         &self,
         world: &World,
@@ -57,18 +57,18 @@ impl Turn {
             || world.is_forked_since(writer, server, asked.exit_ns)
     }
 
-    /// The other process that last read from the turn's pipe: who would have served it.
+    /// The other process that last read from the turn's channel, and would have served the message.
     fn last_reader(&self, world: &World) -> Option<(ProcessId, Transfer)> {
         let read = world.channels.get(&self.object)?.reads.back()?;
         let process = world.thread(read.thread).process;
         (process != self.process).then_some((process, *read))
     }
 
-    /// `torn`: no more records are waited for, and some were lost.
+    /// Finds the answer. `torn`: no more records are waited for, and some were lost.
     pub(super) fn answer(&self, world: &World, torn: bool, book: &Book) -> Answer {
         let Some((server, asked)) = self.reader(world) else {
             return match self.last_reader(world) {
-                // Who moves bytes from one pipe to the other tells of both when its call ends.
+                // A call that moves bytes from one pipe to the other reports both when it ends.
                 Some(_) if self.awaits_a_writer(world) => Answer::Open,
                 Some(_) => Answer::Missing,
                 None => self.untraced_answer(world),
@@ -89,7 +89,7 @@ impl Turn {
                     if !self.may_answer(world, writer, (server, &asked)) {
                         continue;
                     }
-                    // Who wrote first on the pair is the client, or who opened the connection.
+                    // The client is the process that wrote first on the pair, or that opened the connection.
                     let first = world.first_written(self.object, *object);
                     if channel.first_write_ns < request_channel.first_write_ns
                         && first != Some(self.object)
@@ -118,7 +118,7 @@ impl Turn {
             }
         }
         match found {
-            // More of the answer was read than its writer's records tell of as yet.
+            // More of the answer was read than the records of its writer show so far.
             Some((object, ..)) if uncovered.contains(&object) && !torn => Answer::Open,
             Some(found) if self.answers_elsewhere(world, server, found.0, book) => Answer::None,
             Some((object, from, to, end_ns, client)) => {
@@ -142,7 +142,7 @@ impl Turn {
         }
     }
 
-    /// Whether what has been read since is told of before its writer, who is known.
+    /// Whether a read since was reported before the write of its bytes, although the writer is known.
     fn awaits_a_writer(&self, world: &World) -> bool {
         self.reads.iter().any(|(object, read)| {
             let last = world.channels.get(object).and_then(|channel| channel.writes.back());
@@ -150,7 +150,7 @@ impl Turn {
         })
     }
 
-    /// Of an answer nobody saw written what was read first, if it surely was one.
+    /// For an answer that was not seen written: what was read first, if it surely is an answer.
     fn torn(&self, world: &World, server: ProcessId, uncovered: &[Object], book: &Book) -> Answer {
         let torn = self.reads.iter().find(|(object, read)| {
             read.exit_ns > self.life.since_ns()
@@ -171,7 +171,7 @@ impl Turn {
         })
     }
 
-    /// On a connection whose other end is not traced: whatever came back.
+    /// On a connection whose other end is not traced, the answer is whatever came back.
     fn untraced_answer(&self, world: &World) -> Answer {
         let Some(reverse) = self.reverse else { return Answer::None };
         if !self.by_client
@@ -180,7 +180,7 @@ impl Turn {
         {
             return Answer::None;
         }
-        // Records out of order apart.
+        // Records out of order are left out.
         let mut reads = self.reads.iter().filter(|(_, read)| read.exit_ns > self.life.since_ns());
         let Some((object, first)) = reads.next() else { return Answer::None };
         let last = reads.next_back().map_or(first, |(_, last)| last);
@@ -238,8 +238,8 @@ impl Turn {
         book.found(world, Found { request, goal, channels: [Some(self.object), answer], made_for });
     }
 
-    /// Whether what looks like the answer, on `object`, is a request: the turn's process answers it
-    /// on yet another pipe. So it is with a server that first says "ready" on a pipe of its own.
+    /// Whether what looks like the answer, on `object`, is a question: the turn's process answers it on yet another
+    /// pipe. This is so with a server that first says "ready" on a pipe of its own.
     fn answers_elsewhere(
         &self,
         world: &World,
@@ -274,7 +274,7 @@ impl Turn {
             let other = world.channels.get(&reverse).and_then(|channel| channel.first_write_ns);
             return other.is_some_and(|other_ns| own.is_none_or(|own_ns| other_ns < own_ns));
         }
-        // Of a connection it is known other than by time.
+        // For a connection this is known by other means than time.
         let others = world.channels.iter().filter(|(on, _)| on.type_bits == TYPE_FIFO);
         others.map(|(_, channel)| channel).any(|channel| {
             channel.first_write_ns < own && wrote(channel, reader) && read(channel, self.process)
@@ -292,7 +292,7 @@ impl Turn {
                 && off.call.is_some_and(|call| self.waits_on(&call))
         });
         let carries = book.carries_requests(self.object);
-        // Who reads a datagram at the very moment it comes may take it before its sender tells of it.
+        // A reader may take a datagram at the very moment when it comes, before the sender's record.
         let unseen = self.object.is_datagram() && !self.reads.is_empty();
         let answered = !self.reads.is_empty() && !unseen;
         if !(carries || waiting) || answered || self.is_answer(world, server) {

@@ -1,4 +1,4 @@
-//! A turn: what a client asked, and what may have been answered.
+//! A turn: what a client asked, and the reads that may have brought the answer.
 
 use crate::classify::syscall::{waits, Waits};
 use crate::detect::causality::Asking;
@@ -12,11 +12,11 @@ use crate::timeline::{Opening, ProcessId, ThreadId, Transfer, World};
 #[derive(Debug, Clone)]
 pub(super) struct Turn {
     pub(super) object: Object,
-    /// The only channel the answer can come on; pipes have no such.
+    /// The only channel on which the answer can come; `None` for pipes.
     pub(super) reverse: Option<Object>,
-    /// On a connection: its process is the client ([`crate::detect::roles`]).
+    /// On a connection: `process` is the client ([`crate::detect::roles`]).
     pub(super) by_client: bool,
-    /// And that is sure.
+    /// Whether that role is sure.
     pub(super) surely: bool,
     pub(super) client: ThreadId,
     pub(super) process: ProcessId,
@@ -24,7 +24,7 @@ pub(super) struct Turn {
     pub(super) life: Life<Ended>,
     pub(super) from: u64,
     pub(super) to: u64,
-    /// Datagrams without payload among them.
+    /// Number of datagrams without payload among these.
     pub(super) empty: u64,
     pub(super) reads: Vec<(Object, Transfer)>,
     /// The inode of the socket; 0: not known.
@@ -33,7 +33,7 @@ pub(super) struct Turn {
     pub(super) opened: Option<Opening>,
     /// Enclosing exec request, by its process.
     pub(super) parent: Option<ProcessId>,
-    /// What was known, as it was asked, of the request for which it was.
+    /// What was known about its parent when it was asked.
     pub(super) asking: Option<Asking>,
 }
 
@@ -50,7 +50,7 @@ impl Turn {
         self.life.over().map_or(world.now_ns, |(_, at_ns)| at_ns)
     }
 
-    /// Adds of whom and what it speaks.
+    /// Adds the threads, processes and channels that it refers to.
     pub(super) fn hold(&self, held: &mut Held) {
         held.threads.insert(self.client);
         held.processes.insert(self.process);
@@ -68,13 +68,13 @@ impl Turn {
         (self.to - self.from).saturating_sub(self.empty)
     }
 
-    /// Datagrams without payload that may be the answer.
+    /// Number of datagrams without payload that may be the answer.
     pub(super) fn empty_answers(&self, object: Object) -> u64 {
         let empty = self.reads.iter().filter(|(on, read)| *on == object && read.empty);
         empty.count() as u64
     }
 
-    /// The connection from its client's side, or the pipe or two.
+    /// The connection from its client's side, or the one or two pipes.
     pub(super) fn channel_name(&self, world: &World, answer: Option<Object>) -> String {
         let mut name = name_of(world, self.object);
         if let Some(answer) = answer.filter(|_| self.reverse.is_none()) {

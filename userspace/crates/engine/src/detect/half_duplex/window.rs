@@ -16,7 +16,7 @@ impl Turn {
         self.opened.map_or(since_ns, |opened| opened.enter_ns.min(since_ns))
     }
 
-    /// When the request begins and ends, and whose call ends it, given who had the answer when.
+    /// When the request begins and ends, and the thread whose call ends it. `reader` had the answer at `answered_ns`.
     pub(super) fn window(
         &self,
         world: &World,
@@ -57,8 +57,9 @@ impl Turn {
         }
     }
 
-    /// Whether the thread slept in `[from_ns, to_ns)` for anything but this connection: in its own
-    /// calls or in a poll, either of any kind or one that told of its end.
+    /// Whether the thread slept in `[from_ns, to_ns)` for anything but this connection. Sleeps in calls on this
+    /// connection do not count. A sleep in a poll does not count if `may_poll`, or if a later read found the end of
+    /// this connection.
     fn waits_elsewhere(&self, t: &Thread, from_ns: u64, to_ns: u64, may_poll: bool) -> bool {
         let is_own = |ino| ino == u64::from(self.socket);
         let mut sleeps = latest_before(&t.off, |off| off.start_ns < to_ns)
@@ -83,7 +84,7 @@ impl Turn {
     }
 }
 
-/// Whether the thread moved messages between the two.
+/// Whether the thread moved messages between the two times.
 fn serves_others(t: &Thread, after_ns: u64, before_ns: u64) -> bool {
     let marks = &t.marks.list;
     let until = count_before(marks, |mark| mark.exit_ns <= before_ns);

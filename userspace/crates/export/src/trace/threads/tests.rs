@@ -1,4 +1,4 @@
-//! Requests in any order, with work in any place: what the tracks of threads show of it.
+//! Checks what the tracks of threads show of requests in any order with work anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ struct Packed {
     packet: Vec<TracePacket>,
 }
 
-/// A request: its begin, and its segments as thread, wait before it and duration.
+/// A request: its begin, and its segments, each as thread, wait before the segment, and duration.
 type Made = (u64, Vec<(u32, u64, u64)>);
 
 fn segment(tid: u32, start_ns: u64, duration_ns: u64) -> Segment {
@@ -48,7 +48,7 @@ struct Shown {
     into: Vec<u64>,
 }
 
-/// What the trace shows, in the order of the file, and what it does not; arrows that begin at requests.
+/// Returns what the trace shows, in the order of the file; what it leaves out; and the arrows that begin at requests.
 fn shown(requests: &[Made], room: usize) -> (Vec<Shown>, LeftOut, BTreeSet<u64>) {
     let mut bytes = Vec::new();
     let mut packets = Packets::new(&mut bytes);

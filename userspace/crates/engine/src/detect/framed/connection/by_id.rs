@@ -21,7 +21,7 @@ impl Connection {
         };
         self.last[index] = Some(id);
         if !self.open.contains_key(&id) {
-            // What goes on with an exchange that began before the capture is not one.
+            // A unit that continues an exchange from before the capture does not begin an exchange.
             if place != Place::Begins || self.open.len() >= MOST_OPEN {
                 return;
             }
@@ -41,7 +41,7 @@ impl Connection {
             exchange.unnamed.push((asks, unit.from));
         }
         let ended = self.protocol.read(unit, asks, &mut exchange.said).map(Ended::Told);
-        // Its answer may have been told before.
+        // Its answer may have been reported before.
         let before = exchange.life.over().filter(|_| asks).map(|(how, _)| how);
         if let Some(how) = ended.or(before) {
             self.end(world, id, how);
@@ -61,7 +61,7 @@ impl Connection {
         if let Some(mut exchange) = self.open.remove(&id) {
             exchange.life.end(how, world.now_ns);
             if exchange.asked.is_empty() && how == Ended::Told(End::Answered) {
-                // The question is told later.
+                // The question is reported later.
                 self.open.insert(id, exchange);
                 return;
             }

@@ -1,7 +1,8 @@
 //! Pairs questions and answers by order, the nth with the nth.
 
 use crate::detect::framed::connection::*;
-/// A client that had so many questions open so often, and never more, keeps to that.
+/// If a client has reached its maximum of open questions this many times and never exceeded it, it is taken to keep to
+/// that maximum.
 const SETTLED_TIMES: u32 = 8;
 
 impl Connection {
@@ -42,9 +43,9 @@ impl Connection {
         }
     }
 
-    /// Whether bytes of answers have been read before their writer, who is traced, tells what messages they are: it is held up at the
-    /// end of its call, and the client asks again. How many questions are open is not known then. What nobody
-    /// followed is not told any more.
+    /// Whether bytes of answers have been read although their writer, which is traced, has not reported their messages
+    /// yet: the writer is delayed at the end of its call, and the client asks again. Then it is not known how many
+    /// questions are open. After a gap, such messages are not reported any more.
     fn has_untold_answers(&self, world: &World) -> bool {
         let Some(answers) = self.client.map(|client| 1 - client) else { return true };
         let Some(channel) = world.channels.get(&self.channels[answers]) else { return false };
@@ -56,11 +57,11 @@ impl Connection {
         read.zip(written).is_some_and(|(read, written)| read.to > told.max(written.to))
     }
 
-    /// Brings questions and answers together, oldest first.
+    /// Pairs questions and answers, oldest first.
     pub(super) fn pair(&mut self, world: &World) {
         let Some((asked_on, answered_on)) = self.ends() else { return };
         while let (Some(ask), Some(answer)) = (self.asks.front(), self.answers.front()) {
-            // The answer may claim a body that is not there.
+            // The answer may announce a body that is not there.
             if answer.whole.is_none() && !ask.said.head_only {
                 return;
             }
@@ -88,19 +89,20 @@ impl Connection {
     }
 }
 
-/// Whether the nth answer is to the nth question of those that are told. Where records were lost,
-/// questions may have been open that nobody knows of. There are none if as many are known to be open as
-/// the client ever had, or if the connection rested.
+/// Whether the nth reported answer belongs to the nth reported question. After lost records, unknown questions may be
+/// open. There are none if as many questions are known to be open as the client ever had open, or if the connection
+/// rested.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     pub(super) torn: Option<Torn>,
-    /// Most questions open at once, and how often it was as many.
+    /// The most questions that were open at once, and how often that number was reached.
     most: usize,
     times: u32,
 }
 
 impl Order {
-    /// So many are open, with the one just asked; whether it is known now that there are no others.
+    /// `open` questions are open, including the question just asked. Returns whether it is known now that there are no
+    /// others.
     fn asked(&mut self, open: usize) -> bool {
         if self.torn.is_some() {
             if self.times >= SETTLED_TIMES && open >= self.most {
@@ -120,7 +122,7 @@ impl Order {
     }
 }
 
-/// The call that wrote the first of these bytes, or else the one that read it.
+/// The call that wrote the first of these bytes, or else the call that read it.
 fn first_moved(world: &World, object: Object, bytes: &Bytes) -> Option<Transfer> {
     let channel = world.channels.get(&object)?;
     let first = bytes.first()?;

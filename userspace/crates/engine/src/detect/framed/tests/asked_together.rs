@@ -1,5 +1,5 @@
-//! A client asks on many streams by the same calls, with much in between, and hears the answers one by one: what it did until
-//! its questions were out is told of each as if it had been walked by itself.
+//! A client asks on many streams by the same calls, with much in between, and hears the answers one by one. What it did
+//! until its questions were out is reported for each request as if the request had been walked by itself.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn story() -> Vec<Event> {
     s.events
 }
 
-/// What is told; and of how many begins it is remembered.
+/// The requests with their segments; and the number of begins that are remembered.
 fn told(alone: bool) -> (Vec<(Request, Segments)>, usize) {
     let mut engine = Engine::new(1, 0, Rates::default());
     if alone {

@@ -1,5 +1,5 @@
-//! A server asks another one for what it has just read. The call that wrote that is still under way, and tells of it as it ends:
-//! until then nobody knows that it is a question.
+//! A server asks another server for the sake of what it has just read. The call that wrote these bytes is still in
+//! progress and reports them when it ends. Until then it is not known that they are a question.
 
 use super::{event, Story, ANSWERS, ASKS, CLIENT, SERVER};
 use crate::event::{Exec, Protocol, What};
@@ -7,7 +7,7 @@ use rpcprobe_model::{Certainty, Kind, Request};
 use rpcprobe_record::{TASK_TRACED, UNIT_LAST, UNIT_REQUEST, UNIT_RESPONSE};
 
 const MIDDLE: u32 = 30;
-/// Another thread of its process.
+/// Another thread of the same process.
 const BESIDE: u32 = 31;
 const ASKED: [u64; 2] = [ASKS, ANSWERS];
 const ASKED_BEHIND: [u64; 2] = [3, 4];
@@ -44,7 +44,7 @@ fn story() -> Story {
     s
 }
 
-/// Who takes in and answers what comes there.
+/// The thread that takes in and answers what comes on a connection.
 fn thread(on: [u64; 2]) -> u32 {
     if on == OTHER {
         BESIDE
@@ -53,8 +53,8 @@ fn thread(on: [u64; 2]) -> u32 {
     }
 }
 
-/// The client asks the server in the middle, in a call that begins at `at_ns` and ends at `written_ns`; that is told then, or
-/// never.
+/// The client asks the server in the middle, in a call that begins at `at_ns` and ends at `written_ns`. The question is
+/// reported at the end of the call, or never.
 fn asks(s: &mut Story, on: [u64; 2], (at_ns, written_ns): (u64, u64), is_told: bool) {
     let bytes = bytes(at_ns);
     s.moved_between(CLIENT, true, on, bytes, (at_ns, written_ns));
@@ -64,7 +64,7 @@ fn asks(s: &mut Story, on: [u64; 2], (at_ns, written_ns): (u64, u64), is_told: b
     s.moved_between(thread(on), false, on, bytes, (at_ns + 12, at_ns + 15));
 }
 
-/// That answers what it was asked at `asked_ns`.
+/// The server in the middle answers what it was asked at `asked_ns`.
 fn answers(s: &mut Story, on: [u64; 2], asked_ns: u64, (at_ns, heard_ns): (u64, u64)) {
     let bytes = bytes(asked_ns);
     s.moved_between(thread(on), true, back(on), bytes, (at_ns, at_ns + 5));
@@ -72,7 +72,7 @@ fn answers(s: &mut Story, on: [u64; 2], asked_ns: u64, (at_ns, heard_ns): (u64, 
     s.moved_between(CLIENT, false, back(on), bytes, (heard_ns, heard_ns + 5));
 }
 
-/// The server in the middle asks the one behind it, at `at_ns`, and has the answer 30 ns later.
+/// The server in the middle asks the server behind it, at `at_ns`, and has the answer 30 ns later.
 fn asks_behind(s: &mut Story, at_ns: u64) {
     let bytes = (at_ns, at_ns + 10);
     s.moved_between(MIDDLE, true, ASKED_BEHIND, bytes, (at_ns, at_ns + 10));
@@ -84,12 +84,12 @@ fn asks_behind(s: &mut Story, at_ns: u64) {
     s.moved_between(MIDDLE, false, back(ASKED_BEHIND), bytes, (at_ns + 25, at_ns + 30));
 }
 
-/// Of requests that begin in order of time: the numbers of their first bytes.
+/// The numbers of the bytes of a message, for requests that begin in order of time.
 fn bytes(at_ns: u64) -> (u64, u64) {
     (at_ns, at_ns + 10)
 }
 
-/// One that is told at once.
+/// Adds a request that is reported at once.
 fn a_round(s: &mut Story, at_ns: u64) {
     asks(s, ASKED, (at_ns, at_ns + 10), true);
     asks_behind(s, at_ns + 20);
@@ -119,7 +119,7 @@ fn is_the_parent_all_the_same() {
     }
 }
 
-/// The first question of all on its connection, too.
+/// The same for the very first question on its connection.
 #[test]
 fn is_the_parent_as_the_first_on_its_connection() {
     let mut s = story();
@@ -131,7 +131,7 @@ fn is_the_parent_as_the_first_on_its_connection() {
     assert_eq!(parent(&requests, 2020), expected);
 }
 
-/// Another question is known to be served then. It seems to be the only one.
+/// Another question is known to be served at that time, and seems to be the only one.
 #[test]
 fn is_the_parent_beside_others() {
     let mut s = story();
@@ -145,7 +145,7 @@ fn is_the_parent_beside_others() {
     assert_eq!(parent(&requests, 2020), expected);
 }
 
-/// What is asked after an answer has come is asked for whom that was.
+/// What is asked just after an answer has come has the same parent as what was answered.
 #[test]
 fn is_the_parent_of_all_that_is_asked_for_it() {
     let mut s = story();
@@ -161,7 +161,7 @@ fn is_the_parent_of_all_that_is_asked_for_it() {
     }
 }
 
-/// Neither the program nor another question is.
+/// Neither the program nor another question becomes the parent.
 #[test]
 fn leaves_its_child_without_a_parent_if_it_is_never_told() {
     let mut s = story();
@@ -175,8 +175,8 @@ fn leaves_its_child_without_a_parent_if_it_is_never_told() {
     assert_eq!(parent(&requests, 2020), (None, None));
 }
 
-/// Of who is asked behind nothing is traced, so that messages are told by the calls of the server in the middle, and after these. What was
-/// asked for the sake of a request is found before that one, which then is walked with it.
+/// The server behind is not traced, so the calls of the server in the middle report the messages, after the messages
+/// were moved. A request that was made for another request is found before that request, which then is walked with it.
 #[test]
 fn what_one_end_tells_is_found_before_what_it_was_asked_for() {
     let mut s = story();
@@ -188,6 +188,6 @@ fn what_one_end_tells_is_found_before_what_it_was_asked_for() {
     s.unit_between(1050, back(ASKED_BEHIND), false, bytes, (0, UNIT_RESPONSE, UNIT_LAST));
     answers(&mut s, ASKED, 1000, (1060, 1070));
     let found: Vec<_> = s.found().iter().map(|request| request.start_ns).collect();
-    // Last the program of the server in the middle.
+    // The last one is the program of the server in the middle.
     assert_eq!(found, [1020, 1000, 90]);
 }
