@@ -1,4 +1,4 @@
-"""What studies of servers have in common that are captured alone (attach), while they are asked over HTTP/1 on several
+"""Shared code of studies that capture a server alone (attach), under HTTP/1 load on several
 connections at once."""
 
 import asyncio
@@ -12,7 +12,7 @@ import sys
 import time
 
 RPCPROBE = os.environ.get("RPCPROBE") or "rpcprobe"
-# Nobody waits longer for a server.
+# Longest wait for a server.
 SECONDS = 60
 
 
@@ -32,7 +32,7 @@ def wait_for(port):
 
 
 async def ask(port, paths):
-    """Asks for one after the other on a connection."""
+    """Requests one path after the other on one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for path in paths:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -47,7 +47,7 @@ async def ask(port, paths):
 
 
 def load(port, connections):
-    """Asks for each connection's paths, at once."""
+    """Requests each connection's paths, on all connections at once."""
 
     async def all_of_them():
         await asyncio.gather(*(ask(port, paths) for paths in connections))
@@ -57,7 +57,7 @@ def load(port, connections):
 
 @contextlib.contextmanager
 def attached(pids, directory, *options, rpcprobe=RPCPROBE):
-    """A capture of these processes, in `directory`/capture, for as long as the block takes."""
+    """Captures these processes into `directory`/capture for the duration of the block."""
     words = [rpcprobe, "attach", *options, "-o", directory / "capture"]
     words += [word for pid in pids for word in ("-p", str(pid))]
     with open(directory / "said", "w") as said:
@@ -77,14 +77,14 @@ def attached(pids, directory, *options, rpcprobe=RPCPROBE):
 
 
 def build_go(sources, program):
-    """Builds the program, if there is Go."""
+    """Builds the program if Go is installed."""
     if shutil.which("go"):
         program.parent.mkdir(exist_ok=True)
         subprocess.run(["go", "build", "-o", program, "."], cwd=sources, check=True)
 
 
 def build_rust(sources, target):
-    """Builds the program into `target`/release, if there is cargo."""
+    """Builds the program into `target`/release if cargo is installed."""
     if shutil.which("cargo"):
         words = ["cargo", "build", "--quiet", "--release", "--locked", "--target-dir", target]
         subprocess.run(words, cwd=sources, check=True)

@@ -1,4 +1,4 @@
-"""Of the reports' experiments: which folder their tests look at."""
+"""Fixtures for the tests of the reports' experiments: the folder of results to test."""
 
 import os
 import sys
@@ -14,18 +14,19 @@ STUDIES = sorted(file.parent.name for file in HERE.glob("*/tell.py"))
 
 
 def results_of(study: str) -> Path:
-    """What is kept with the sources, or what was written to $EXPERIMENT_RESULTS/NAME."""
+    """The study's folder in the sources, or $EXPERIMENT_RESULTS/NAME if that is set."""
     return Path(os.environ.get("EXPERIMENT_RESULTS") or HERE).resolve() / study
 
 
 @pytest.fixture
 def folder(request: pytest.FixtureRequest) -> Path:
-    """With `results/` and RESULTS.md of the study whose test this is."""
+    """The folder with `results/` and RESULTS.md of the tested study."""
     return results_of(request.path.parent.name)
 
 
 class Told:
-    """A study's RESULTS.md, `text` as it is and `words` in one line, and SQL over its tables, which have their files' names."""
+    """A study's RESULTS.md (`text`; in one line, `words`), and SQL over the study's tables, which
+    are named like their files."""
 
     def __init__(self, folder: Path):
         self.text = (folder / "RESULTS.md").read_text()
@@ -44,7 +45,7 @@ class Told:
         return self.ask(query)[0][0]
 
     def row(self, name: str) -> str:
-        """The first line of a table that begins so."""
+        """The first table row whose first cell is `name`."""
         found = [line for line in self.text.splitlines() if line.startswith(f"| {name} |")]
         assert found, name
         return found[0]

@@ -1,4 +1,5 @@
-"""What texts say of `rpcprobe ab` is in the table of its changes, whose parts sum to their totals."""
+"""The texts' statements about `rpcprobe ab` agree with its table of changes, whose parts sum to
+their totals."""
 
 import re
 

@@ -9,7 +9,8 @@ FINDINGS = (HERE.parent / "docs/findings.md").read_text()
 SECTIONS = [
     section for section in FINDINGS.split("\n## ") if "/RESULTS.md" in section.split("\n## ")[0]
 ]
-# With a unit or a sign: what is only counted or named (1 MB, 10 Mbit/s, two clients) is not what was found.
+# Figures with a unit or a sign. Plain counts and parameters (1 MB, 10 Mbit/s, two clients) are not
+# findings.
 FIGURE = r"[-+]?\d[\d,.]*\d(?= (?:us|ms|ns|s|%|times|calls)\b| %)|[-+]?\d(?= (?:us|ms|ns|%)| %)|\d[\d,]* of [\d,]*\d"
 
 

@@ -1,4 +1,4 @@
-"""What RESULTS.md says is what its tables say, and nothing else: told anew, each is the same."""
+"""RESULTS.md agrees with its tables and says nothing else: generated again, each is the same."""
 
 import importlib
 import re
@@ -13,7 +13,8 @@ from study.command import document_of
 
 @pytest.fixture(params=STUDIES)
 def study(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-    """(its results, its module `tell`): modules of a study are its own, whatever others are called."""
+    """(its results, its module `tell`). A study's modules are imported separately, because other
+    studies have modules of the same names."""
     monkeypatch.syspath_prepend(str(HERE / request.param))
     before = set(sys.modules)
     yield results_of(request.param), importlib.import_module("tell")

@@ -9,16 +9,17 @@ def _(mo):
     mo.md(r"""
     # A first breakdown: where does the time of a round trip go?
 
-    A program asks, another answers, and the first waits in between. That is a **request**. How long it takes is its
-    **latency**, and everybody measures that. The question here is what it *consists of*: computing, the kernel's work,
-    waiting for a CPU, waiting for data that is there and not yet read.
+    A program asks, another program answers, and the first program waits in between. This exchange is a **request**, and
+    its duration is the **latency**. Latency is often measured. This notebook shows what the latency *consists of*:
+    computing, the kernel's work, waiting for a CPU, waiting for data that has arrived but is not yet read.
 
-    `rpcprobe` watches an unmodified program from inside the kernel and splits every request into **segments**. Each
-    segment is one thread doing (or awaiting) one thing, and has a **category**. Segments follow each other without a gap,
-    so that they add up to the latency to the nanosecond. That is a law here, and you will check it below.
+    `rpcprobe` observes an unmodified program from inside the kernel and splits every request into **segments**. In each
+    segment, one thread does (or awaits) one thing, and the segment has a **category**. Segments follow each other
+    without gaps, so they add up to the latency, to the nanosecond. This always holds, and you will check it below.
 
-    The program is `targets/frpc`: its front end sends 300 arithmetic expressions to a back end, one at a time, and reads
-    the values. They can talk in three ways: through two pipes, through shared memory, through a Unix socket.
+    The program is `targets/frpc`: its front end sends 300 arithmetic expressions to a back end, one at a time, and
+    reads the values. The two processes can communicate in three ways: through two pipes, shared memory, or a Unix
+    socket.
     """)
     return
 
@@ -63,9 +64,9 @@ def _(mo):
     mo.md(r"""
     ## One number is not enough
 
-    The mean hides that requests differ. A **percentile** says how many are faster: half take less than p50, 99 of 100
-    less than p99. On most machines p99 is many times p50, and what makes those requests slow is not what makes up the
-    others.
+    The mean hides the differences between requests. A **percentile** says how many requests are faster: half take less
+    than p50, and 99 of 100 take less than p99. On most machines p99 is many times p50, and the slow requests spend
+    their time in other categories than the typical ones.
     """)
     return
 
@@ -111,22 +112,24 @@ def _(band, cap, kind):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
-    Above is the share of requests that take less than a latency, below how many there are at each. The axis is
-    logarithmic: the same step to the right is the same factor everywhere, so that the few slow ones are in sight.
+    The upper plot shows the share of requests that take less than a given latency; the lower plot shows the number of
+    requests at each latency. The axis is logarithmic: the same step to the right is the same factor everywhere, so the
+    few slow requests remain visible.
 
     ## What it consists of
 
-    A bar for each band, split by category. Read it from left to right: what grows is what makes requests slow.
+    Each bar is a percentile band, split by category. Compare the bands: the categories that grow make requests slow.
 
-    * `user` is the program's own code; `kernel.*` is the kernel's, on behalf of the program: `kernel.pipe` moves bytes through
-      a pipe, `kernel.unix` through a Unix socket, `kernel.futex` wakes the other one where they share memory.
-    * `runqueue.wakeup` is a thread that has been woken, could run, and has no CPU yet. `runqueue.preempted` is one that ran,
-      and had to give its CPU to another thread.
-    * `queue.*` is a message that is there and not yet read.
-    * `fault` is the kernel getting a page of memory that the program touches for the first time; `interrupt` is the kernel
-      serving a device or a timer meanwhile.
+    * `user` is the program's own code. `kernel.*` is the kernel's code on behalf of the program: `kernel.pipe` moves
+      bytes through a pipe, `kernel.unix` through a Unix socket, and `kernel.futex` wakes the other process with shared
+      memory.
+    * `runqueue.wakeup` is the wait of a thread that has been woken, is runnable, and has no CPU yet.
+      `runqueue.preempted` is the wait of a thread that ran and had to give its CPU to another thread.
+    * `queue.*` is the wait of a message that has arrived but is not yet read.
+    * `fault` is the kernel providing a page of memory that the program touches for the first time. `interrupt` is the
+      kernel serving a device or a timer meanwhile.
 
-    (All of them: `docs/categories.md`.)
+    (`docs/categories.md` lists all categories.)
     """)
     return
 
@@ -148,7 +151,7 @@ def _(mo, told):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
-    How long do single requests spend in the category that you chose? Is it a little in each, or much in a few?
+    How long do individual requests spend in the chosen category: a little in every request, or much in a few?
     """)
     return
 
@@ -164,8 +167,8 @@ def _(mo):
     mo.md(r"""
     ## Check it yourself
 
-    A capture is a directory of plain Parquet files, and `cap.sql` asks DuckDB about them. First the law: requests whose
-    segments do not add up to their latency. There must be none.
+    A capture is a directory of plain Parquet files, and `cap.sql` queries them with DuckDB. The first query counts
+    requests whose segments do not add up to their latency. There must be none.
     """)
     return
 
@@ -185,10 +188,10 @@ def _(cap):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
-    Then the breakdown by hand: the query adds up the segments by category and side, and the cell fails if the report has
-    other sums. The table shows the report's eight largest. Each segment has its **evidence**, too: `measured` is what the
-    kernel's own events bound on both sides, `modelled` is inferred, and `sampled` comes from samples. Figures mark what is
-    not measured (`~`, `*`).
+    The second query computes the breakdown: it adds up the segments by category and side, and the cell fails if the
+    report has other sums. The table shows the report's eight largest parts. Each segment also has its **evidence**:
+    `measured` means that kernel events bound the segment on both sides, `modelled` means inferred, and `sampled` means
+    taken from samples. Figures mark time that is not measured (`~`, `*`).
     """)
     return
 
@@ -242,8 +245,10 @@ def _(mo):
     mo.md(r"""
     ## To think about
 
-    1. Choose the other ways to talk. Which categories change, and which do not? Should the server's `user` time be the same, and is it?
-    2. Two threads that take turns need a wake-up for each message. What is its share, and could it be saved?
+    1. Choose the other ways to communicate. Which categories change, and which do not? Should the server's `user` time
+       be the same, and is it?
+    2. Two threads that take turns need a wake-up for each message. What share of the time do wake-ups take, and could
+       they be avoided?
     3. Where would a faster evaluator help, and how much at most?
     """)
     return

@@ -9,12 +9,12 @@ def _(mo):
     mo.md(r"""
     # tmpfs against ext4: is B slower, and why?
 
-    The evaluator is started for each expression (60 in captures made here), as a process of its own. It reads its expression from a file and
-    writes the value to another. **A** has these files in memory (tmpfs), **B** on an ext4 file system. A request here is
-    a run of the evaluator: from `fork` until its parent has waited for it.
+    The evaluator runs as a new process for each expression (60 in captures made here). It reads its expression from one
+    file and writes the value to another. **A** has these files in memory (tmpfs), **B** on an ext4 file system. A
+    request here is one run of the evaluator: from `fork` until its parent has waited for it.
 
-    The question is a comparison, and comparisons go wrong in a way of their own: requests of one run resemble each other,
-    because they share a machine in one state. Ten thousand requests of two runs are *two* observations, not ten thousand.
+    Comparisons have a pitfall: requests of the same run resemble each other, because they share the machine's state.
+    Ten thousand requests of two runs are *two* observations, not ten thousand.
     """)
     return
 
@@ -33,13 +33,13 @@ def _():
 
 @app.cell
 def _(captures, mo, os):
-    # Pairs of runs, A and B in turns. Eight are the fewest that can show anything at the level of 1 %.
+    # Pairs of runs, A and B alternating. At least eight pairs are needed to show a change at the level of 1 %.
     pairs = int(os.environ.get("RPCPROBE_PAIRS", "8"))
     given = captures.given(mo.cli_args(), least=2)
     side_a, side_b = given[::2], given[1::2]
     if not given:
         for _pair in range(pairs):
-            # In changing order, so that what drifts does not look like a difference.
+            # The order alternates, so that drift does not look like a difference.
             for _on_disk in (False, True) if _pair % 2 == 0 else (True, False):
                 (side_b if _on_disk else side_a).append(captures.files(on_disk=_on_disk))
     return side_a, side_b
@@ -57,7 +57,8 @@ def _(mo, side_a):
 @app.cell
 def _(captures, run, side_a, side_b):
     chosen = {"A: tmpfs": side_a[run.value], "B: ext4": side_b[run.value]}
-    # Other programs of the script (mount, mkfs) are requests as well. Captures of other programs are compared by what they have.
+    # Selects the evaluator: other programs of the script (mount, mkfs) are requests, too. For captures of other
+    # programs, selects their most frequent kind.
     evaluator = {"kind": "exec", "method": "*frpc"}
     if not side_a[0].report(**evaluator)["kinds"]:
         evaluator = {"kind": captures.asked(side_a[0])["kind"]}
@@ -87,12 +88,12 @@ def _(chosen, evaluator, shown):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
-    Choose another pair: the numbers change, perhaps more than A differs from B. That is why one pair decides nothing.
+    Choose another pair: the numbers change, perhaps by more than A differs from B. So a single pair decides nothing.
 
     ## One pair, described
 
-    What the mean changed by, category by category. The steps add up to the whole change exactly. This *describes* two
-    captures; whether the next two would look alike, it cannot say.
+    The figure shows the change of the mean by category. The steps add up exactly to the whole change. It *describes*
+    these two captures; it cannot say whether the next two would look alike.
     """)
     return
 
@@ -108,9 +109,10 @@ def _(mo):
     mo.md(r"""
     ## All pairs, decided
 
-    Over all pairs a difference can be told from chance: if there was none, A and B of each pair could be swapped without
-    anybody noticing. The *p* below is the share of all such swaps that show as large a difference anywhere in the tables.
-    "Changed" is said of what has p of at most 1 % and is large enough to matter; intervals say how large it may be.
+    All pairs together can distinguish a difference from chance: without a difference, swapping A and B within any pair
+    would make no systematic change. The *p* below is the share of all such swaps that show at least as large a
+    difference anywhere in the tables. A quantity is called "changed" if p is at most 1 % and the change is large enough
+    to matter; the interval says how large the change may be.
     """)
     return
 
@@ -127,9 +129,9 @@ def _(comparison, mo):
     flips, smallest_p = comparison.data["flips"], comparison.data["smallest_p"]
     mo.md(
         f"With {comparison.data['pairs']} pairs there are {flips:,} ways to swap A and B, and p is at least "
-        f"2/{flips:,} = {smallest_p:.4f}: to swap all pairs at once looks as extreme as to swap none."
+        f"2/{flips:,} = {smallest_p:.4f}: swapping all pairs at once looks as extreme as swapping none."
         if comparison.data["pairs"]
-        else "These captures are no pairs, and so there is no p."
+        else "These captures do not form pairs, so there is no p."
     )
     return
 
@@ -137,12 +139,12 @@ def _(comparison, mo):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
-    `sudo rpcprobe ab -- A... --- B...` does all of this in one command, with an order drawn at random.
+    `sudo rpcprobe ab -- A... --- B...` does all of this in one command, in random order.
 
-    ## What has to do with files at all
+    ## The categories of file work
 
-    The categories that tmpfs and ext4 can differ in: the kernel's file code (`kernel.vfs`), waiting for the journal
-    (`journal`), for the disk (`block_io`) and for writing back (`writeback`). Means of a request, averaged
+    tmpfs and ext4 can differ in these categories: the kernel's file code (`kernel.vfs`), and waits for the journal
+    (`journal`), for the disk (`block_io`) and for write-back (`writeback`). The table shows means per request, averaged
     over the runs of each side:
     """)
     return
@@ -179,8 +181,8 @@ def _(mo):
     mo.md(r"""
     ## A report, repeated
 
-    The same at length, with many more runs, alone and beside a program that syncs its file all the time
-    (`make experiment S=tmpfs`; all of it is in `experiments/tmpfs_ext4/RESULTS.md`):
+    This is the full experiment, with many more runs, alone and beside a program that syncs its file all the time
+    (`make experiment S=tmpfs`; the results are in `experiments/tmpfs_ext4/RESULTS.md`):
     """)
     return
 
@@ -197,9 +199,9 @@ def _(mo):
     ## To think about
 
     1. Nothing here calls `fsync`. Which categories would you expect to grow if the evaluator did?
-    2. Most of a run is starting a process. How large a change of file work could these pairs show? (The comparison says
-       what it would have found.)
-    3. If p was 3 %, what would you do: say that nothing differs, or take more pairs?
+    2. Most of a run is the start of a process. How large must a change of file work be for these pairs to show it? (The
+       comparison says which changes it would have found.)
+    3. If p were 3 %, what would you do: say that nothing differs, or take more pairs?
     """)
     return
 

@@ -9,12 +9,12 @@ def _(mo):
     mo.md(r"""
     # Sockets against gRPC: what does a framework cost?
 
-    `targets/stockbazaar` tells prices of stocks, twice: by plain sockets, a connection and a line of text for each
-    request, and by gRPC, which keeps one connection and speaks HTTP/2 on it. Server, client and the work in between are
-    the same. A call by gRPC takes longer here. Where?
+    `targets/stockbazaar` serves prices of stocks in two ways: by plain sockets, with a connection and a line of text
+    for each request, and by gRPC, which keeps one connection and speaks HTTP/2 on it. Server, client and the work are
+    the same. A call by gRPC takes longer here. Where is the additional time spent?
 
-    rpcprobe finds the requests by itself: bytes that go to and fro on a TCP connection are of kind `tcp`; streams of
-    HTTP/2 are recognised, and are of kind `http2`, with the method that was called.
+    rpcprobe finds the requests by itself. Bytes exchanged on a TCP connection are requests of kind `tcp`. Streams of
+    HTTP/2 are recognised as requests of kind `http2`, with the called method.
     """)
     return
 
@@ -78,10 +78,10 @@ def _(mo):
     mo.md(r"""
     ## Threads behind threads
 
-    A server of sockets has one thread that accepts and one that serves. gRPC hands a call from a thread that reads the
-    connection to one of a pool that runs the handler, and back. Each hand-over is a wake-up, and each wake-up is a wait for
-    a CPU. The time line of the slowest request shows them as lanes; its line is the **critical path**, which is what the
-    request was really waiting for at each moment.
+    The socket server has one thread that accepts connections and a thread that serves a request. gRPC hands a call from
+    the thread that reads the connection to a pool thread that runs the handler, and back. Each hand-over is a wake-up,
+    and each wake-up is a wait for a CPU. The time line of the slowest request shows threads as lanes; its line is the
+    **critical path**, which shows what the request waited for at each moment.
     """)
     return
 
@@ -111,7 +111,7 @@ def _(cap, request):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
-    How often does the path of a request change from one thread to another, and of how many segments is it made?
+    How often does a request's path change from one thread to another, and how many segments does it have?
     """)
     return
 
@@ -144,10 +144,11 @@ def _(mo):
     mo.md(r"""
     ## The difference, category by category
 
-    Both move some hundred bytes over the same network. Sockets open and close a connection for each request; gRPC keeps one, and
-    sends frames of its own. So look at `kernel.tcp` and `wire.stack` first: how little of the difference is there? What is left
-    is Python and the framework's own code (`user`), and waiting: for a CPU (`runqueue.*`), for a lock (Python's interpreter
-    lock, too), for a thread to read what is there (`queue.*`).
+    Both move some hundred bytes over the same network. The socket client opens and closes a connection for each
+    request; gRPC keeps one connection, and sends its own frames. So look at `kernel.tcp` and `wire.stack` first: how
+    small is their part of the difference? The rest is Python and the framework's own code (`user`), and waiting: for a
+    CPU (`runqueue.*`), for a lock (including Python's interpreter lock), for a thread to read data that has arrived
+    (`queue.*`).
     """)
     return
 
@@ -155,7 +156,7 @@ def _(mo):
 @app.cell(hide_code=True)
 def _(kinds, shown):
     def by_category(kind):
-        """Mean of a request, on both sides together."""
+        """Mean time per request by category, both sides together."""
         means = {}
         for part in (part for part in kind["parts"] if part["total_ns"] > 0):
             means[part["category"]] = means.get(part["category"], 0) + part["mean_ns"]
@@ -184,8 +185,8 @@ def _(mo):
     mo.md(r"""
     ## A report, repeated
 
-    A published report measured both ways with 1 to 5 clients and guessed at the causes. The same at length
-    (`make experiment S=s2`; all of it is in `experiments/s2_stockbazaar/RESULTS.md`):
+    A published report measured both ways with 1 to 5 clients and guessed at the causes. This is the full experiment
+    (`make experiment S=s2`; the results are in `experiments/s2_stockbazaar/RESULTS.md`):
     """)
     return
 
@@ -199,12 +200,13 @@ def _(shown):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
-    These are two captures, so this *describes* them; `rpcprobe ab` would say what of it holds beyond them.
+    These are two captures, so this notebook *describes* them; `rpcprobe ab` would show which differences hold beyond
+    them.
 
     ## To think about
 
-    1. Each request by sockets has a connection of its own, and lasts from `connect()` to `close()`; the calls by gRPC share one that
-       was opened before. Which categories does connecting add to, and is the comparison fair?
+    1. Each request by sockets has its own connection, and lasts from `connect()` to `close()`; the calls by gRPC share
+       a connection that was opened before. To which categories does connecting add, and is the comparison fair?
     2. Which of the categories would be smaller in another language, and which would not?
     3. Two threads of a pool serve five clients: which category grows?
     """)

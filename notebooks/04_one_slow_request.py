@@ -9,9 +9,9 @@ def _(mo):
     mo.md(r"""
     # One slow request: who was it waiting for?
 
-    Most requests of a program are alike, and a few take a hundred times as long. An average cannot explain these. Here the
-    evaluator answers 1,500 requests beside programs that only compute (`neighbour`), one for each CPU. We look for
-    the slowest requests, take one, and follow it piece by piece.
+    Most requests of a program are alike, but a few take a hundred times as long. An average cannot explain the slow
+    ones. Here the evaluator answers 1,500 requests beside programs that only compute (`neighbour`), one for each CPU.
+    We find the slowest requests, choose one, and follow it piece by piece.
     """)
     return
 
@@ -39,10 +39,11 @@ def _(captures, mo, os):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
-    ## All of them
+    ## All requests
 
-    Each point is a request, at the time it began and as high as it took, in the colour of its largest category. Slow ones of
-    one colour spent most of their time on the same; slow ones that come together hint at a cause outside of them.
+    Each point is a request: its begin on the horizontal axis, its latency on the vertical axis, in the colour of its
+    largest category. Slow requests of the same colour spent most of their time in the same category. Slow requests that
+    occur together suggest a cause outside of them.
     """)
     return
 
@@ -57,13 +58,14 @@ def _(cap, kind):
 def _(mo, shown, told):
     tail = told["tail"]
     mo.md(
-        "Fewer than 100 requests have no tail to speak of."
+        "With fewer than 100 requests there is no tail to describe."
         if tail is None
         else f"""
     ## The slowest beside typical ones
 
     The slowest 1 % take {shown.duration(tail["difference_ns"])} more than typical ones (those around the
-    median). What of it is which category, and in most of it, which thread was waited for, or why:
+    median). The table shows the difference by category, and for each category the thread most waited for, or the main
+    cause:
     """
     )
     return (tail,)
@@ -111,9 +113,9 @@ def _(mo):
     mo.md(r"""
     ## Its time line
 
-    A lane for each thread; the line is the **critical path**. Walking back from the answer: the client read it, before that
-    it had to get a CPU, before that it was woken by the server's write, and so on back to the question. Hover over a piece to see
-    what it is, why, and how rpcprobe knows.
+    Each thread has a lane; the line is the **critical path**. It is found by walking back from the answer: the client
+    read the answer; before that, it waited for a CPU; before that, the server's write woke it; and so on, back to the
+    question. Hover over a piece to see its category, its cause, and rpcprobe's evidence.
     """)
     return
 
@@ -166,8 +168,8 @@ def _(mo):
     mo.md(r"""
     ## Who had the CPU meanwhile
 
-    `runqueue.*` is time in which a thread could have run. `by_whom` names the thread that ran there instead. Over all
-    requests of the capture:
+    `runqueue.*` is time in which a thread was runnable but had no CPU. `by_whom` names the thread that ran on that CPU
+    instead. The figure covers all requests of the capture:
     """)
     return
 
@@ -183,10 +185,11 @@ def _(mo):
     mo.md(r"""
     ## To think about
 
-    1. Is the slowest request slow because of what the program does, or because of where it runs? How would you know from a
-       log that has latencies only?
+    1. Is the slowest request slow because of the program's work, or because of the machine it runs on? How would you
+       know from a log that has only latencies?
     2. Would a faster evaluator make the slowest requests faster?
-    3. Name two changes, to the program or to the machine, that would shorten the tail, and the category that each would shrink.
+    3. Name two changes, to the program or to the machine, that would shorten the tail, and the category that each would
+       shrink.
     """)
     return
 

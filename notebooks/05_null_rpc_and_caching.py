@@ -9,16 +9,16 @@ def _(mo):
     mo.md(r"""
     # A null RPC, and what a cache saves
 
-    A remote procedure call that does nothing still takes time: that is the price of being remote, and every other call pays
-    it, too. `targets/flexcache` has objects on a server, and copies of them near its clients, over ONC RPC (what NFS speaks).
-    Its client does five operations, each many times:
+    A remote procedure call that does nothing still takes time. Every other call pays this cost of being remote, too.
+    `targets/flexcache` has objects on a server, and copies of them near its clients, over ONC RPC (the protocol of
+    NFS). Its client makes five operations, each many times:
 
     | operation | what it needs |
     | --- | --- |
     | `null` | one message and its answer, nothing to do |
-    | `invoke` | one message; the object server does it |
-    | `validate` | two, one made for the other: is my copy still the newest? |
-    | `cache` | a copy, and all that makes it valid |
+    | `invoke` | one message; the object server executes the method |
+    | `validate` | two messages, the second made for the first: is my copy still the newest? |
+    | `cache` | a copy, and all messages that make it valid |
     | `read` | nothing: the copy is valid |
     """)
     return
@@ -45,8 +45,8 @@ def _(mo):
     mo.md(r"""
     ## What the client sees
 
-    By the client's own clock, before and after each operation. A `read` of a valid copy is so short because there is no message
-    at all, and so it is **no request**: rpcprobe sees nothing of it, rightly.
+    These times are by the client's own clock, read before and after each operation. A `read` of a valid copy is so
+    short because it needs no message at all. So it is **not a request**, and rpcprobe rightly does not show it.
     """)
     return
 
@@ -72,7 +72,7 @@ def _(mo):
     mo.md(r"""
     ## What happened in between
 
-    Each message and its answer is a request of kind `oncrpc`, with the procedure that was called: program, version, number.
+    Each message and its answer are a request of kind `oncrpc`, with the called procedure: program, version, number.
     Program 536900353 is the object server (its procedure 0 is `null`, 1 is `invoke`), 536900354 the consistency cacher,
     536900355 a client's process cacher.
     """)
@@ -83,7 +83,7 @@ def _(mo):
 def _(cap, shown):
     kinds = {of["kind"]: of for of in cap.report()["kinds"]}
     kind = "oncrpc" if "oncrpc" in kinds else next(iter(kinds))
-    # Who speaks with whom, and for whom: in the files. Counts and percentiles: the report's.
+    # Clients, servers and parents come from the files, counts and percentiles from the report.
     ends = cap.sql(
         """select method, string_agg(distinct client_comm, ', ' order by client_comm) as client,
                   string_agg(distinct server_comm, ', ' order by server_comm) as server,
@@ -93,7 +93,7 @@ def _(cap, shown):
     ).rows()
     ends = {row["method"]: row for row in ends}
     groups = kinds[kind]["groups"]
-    # Without any method there are no groups: all requests are one.
+    # If no request has a method, the report has no groups: all requests form one group.
     of_methods = groups["listed"] if groups else [{**kinds[kind], "name": None}]
     methods = [
         ends[group["name"]]
@@ -130,13 +130,13 @@ def _(cap, kind):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
-    Look at the shares, not the lengths: how much of a null call is the procedure itself (`user`, on the server's side), how much
-    is the network code (`kernel.*`), and how much is changing from one program to the other (`runqueue.*`, `queue.*`)?
+    Compare the shares, not the lengths: how much of a null call is the procedure itself (`user`, on the server's side),
+    how much is the network code (`kernel.*`), and how much is switching between the programs (`runqueue.*`, `queue.*`)?
 
-    ## Which request was made for which
+    ## Which request was made for which other request
 
-    A `validate` asks the consistency cacher, which asks another process before it answers. The inner request lies inside
-    the outer one; its time is part of the outer one's wait.
+    A `validate` is sent to the consistency cacher, which asks another process before it answers. The inner request lies
+    within the outer request; its time is part of the outer request's wait.
     """)
     return
 
@@ -157,7 +157,7 @@ def _(methods, mo):
 
 @app.cell
 def _(cap, kind, method):
-    # By their numbers: a method's name may have a `*`, which stands for any characters in a filter.
+    # Selects by request number: a method's name may contain `*`, which in a filter stands for any characters.
     selected = cap.sql(
         """select request_id, latency_ns from requests
            where complete and kind = $kind and method is not distinct from $method order by latency_ns, request_id""",
@@ -191,8 +191,8 @@ def _(mo):
     mo.md(r"""
     ## A report, repeated
 
-    A published report measured these operations between two machines. The same over two networks of 10 Mbit/s
-    (`make experiment S=s3`; all of it is in `experiments/s3_flexcache/RESULTS.md`):
+    A published report measured these operations between two machines. This is the experiment over two networks of 10
+    Mbit/s (`make experiment S=s3`; the results are in `experiments/s3_flexcache/RESULTS.md`):
     """)
     return
 
@@ -208,9 +208,9 @@ def _(mo):
     mo.md(r"""
     ## To think about
 
-    1. A cache saves messages. From the figures: how many `read`s must there be for each `cache`, so that caching pays?
-    2. What of a null call would a faster network save, and what of it would a faster CPU?
-    3. Which part would be left if both ends were one process?
+    1. A cache saves messages. According to the figures, how many `read`s per `cache` are needed for caching to pay off?
+    2. Which parts of a null call would a faster network save, and which parts a faster CPU?
+    3. Which parts would remain if both ends were one process?
     """)
     return
 

@@ -1,7 +1,7 @@
-"""Small captures for the notebooks, taken when one runs; or those that it is given.
+"""Small captures for the notebooks, taken when a notebook runs; or the captures that it is given.
 
-`RPCPROBE_CAPTURE=DIR[:DIR...]`, or `-- --capture DIR[:DIR...]` behind marimo's command, names captures to look at instead.
-Taking one needs root: as another user it goes by `sudo`, which must not ask for a password."""
+`RPCPROBE_CAPTURE=DIR[:DIR...]`, or `-- --capture DIR[:DIR...]` after marimo's command, names
+captures to use instead. Taking a capture needs root: other users need `sudo` without a password."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ IS_ROOT = os.geteuid() == 0
 
 
 def given(arguments: Mapping[str, Any], least: int = 1) -> list[rpcprobe.Capture]:
-    """The captures that are named, at least so many; without any, an empty list."""
+    """The named captures, at least `least`; an empty list if none is named."""
     named = str(arguments.get("capture") or os.environ.get("RPCPROBE_CAPTURE") or "")
     found = [rpcprobe.open(one) for one in named.split(os.pathsep) if one]
     if found and len(found) < least:
@@ -26,7 +26,8 @@ def given(arguments: Mapping[str, Any], least: int = 1) -> list[rpcprobe.Capture
 
 
 def asked(capture: rpcprobe.Capture) -> dict[str, Any]:
-    """What the report says of the kind of request with most of them, but for whole programs."""
+    """The report on the most frequent kind of request; whole programs only if there is no other
+    kind."""
     kinds = capture.report()["kinds"]
     if not kinds:
         raise rpcprobe.Error(f"{capture.path} has no requests")
@@ -35,7 +36,8 @@ def asked(capture: rpcprobe.Capture) -> dict[str, Any]:
 
 
 def frpc(mode: int, times: int = 1, beside: int = 0) -> rpcprobe.Capture:
-    """The evaluator of expressions: 300 round trips, `times` over, beside so many programs that only compute.
+    """The evaluator of expressions: 300 round trips, `times` over, beside `beside` programs that
+    only compute.
 
     Modes: 3 two pipes, 5 shared memory, 6 a Unix socket."""
     script = f"""
@@ -47,10 +49,11 @@ def frpc(mode: int, times: int = 1, beside: int = 0) -> rpcprobe.Capture:
 
 
 def files(on_disk: bool, expressions: int = 60) -> rpcprobe.Capture:
-    """The evaluator as a process of its own for each expression, which reads one file and writes another: in memory
-    (tmpfs), or in an ext4 of its own, if there are loop devices for it (else on the disk of the temporary directory)."""
+    """The evaluator as a new process for each expression, which reads one file and writes another:
+    in memory (tmpfs), or on a separate ext4 if there are loop devices (else on the disk of the
+    temporary directory)."""
     system = "ext4" if on_disk else "tmpfs"
-    # Mounts of a namespace of its own are nobody else's.
+    # No other process sees the mounts of a separate namespace.
     return _taken(
         ["unshare", "--mount", "sh", "../../notebooks/evaluate_on.sh", system, str(expressions)],
         cwd=TARGETS / "frpc",
@@ -59,7 +62,8 @@ def files(on_disk: bool, expressions: int = 60) -> rpcprobe.Capture:
 
 
 def stockbazaar(transport: str, requests: int = 100) -> rpcprobe.Capture:
-    """Prices of stocks, by `socket` or by `grpc`: the same server and client in Python, both traced."""
+    """Prices of stocks by `socket` or by `grpc`, with the same server and client in Python, both
+    traced."""
     python = TARGETS / "stockbazaar/.venv/bin/python"
     if transport == "grpc" and not python.exists():
         raise rpcprobe.Error("gRPC is not there yet: make -C targets/stockbazaar")
@@ -75,9 +79,11 @@ def stockbazaar(transport: str, requests: int = 100) -> rpcprobe.Capture:
 
 
 def flexcache(requests: int = 40) -> tuple[rpcprobe.Capture, dict[str, list[int]]]:
-    """Remote objects and copies of them, by ONC RPC: so many of each operation, one after another.
+    """Remote objects and copies of them, by ONC RPC: `requests` of each operation, one after
+    another.
 
-    Also what each took by the client's own log, in nanoseconds: an operation without a message is no request."""
+    Also returns each operation's times by the client's own log, in ns: an operation without a
+    message is not a request."""
     programs = TARGETS / "flexcache"
     with tempfile.TemporaryDirectory() as folder:
         if not IS_ROOT:

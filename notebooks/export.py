@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs notebooks and writes what they show: export.py --to FOLDER NOTEBOOK... [--no-captures]
 
-Of each a Jupyter notebook with its outputs (.ipynb), and a page that needs no network (.html). Widgets are shown with
-the choice they begin with. Fails if a cell fails."""
+Writes for each a Jupyter notebook with its outputs (.ipynb), and a page that needs no network
+(.html). Widgets are shown with their initial choice. Fails if a cell fails."""
 
 import argparse
 import ast
@@ -45,7 +45,8 @@ summary { color: var(--soft); font-size: 12px; cursor: pointer; } .choice { marg
 select { font: inherit; max-width: 100%; } .scroll { overflow-x: auto; }
 """
 
-# Figures come as they are on white; here they take the page's colours, and black on white where they are printed.
+# Figures are made for a white background. Here they take the page's colours, and black on white in
+# print.
 SCRIPT = """
 const colours = (dark) => {
   const [fore, line] = dark ? ["#e6eaee", "#333d47"] : ["#1b1f24", "#d9dee3"];
@@ -72,7 +73,7 @@ class Cell(NamedTuple):
     output: Any
 
     def markdown(self) -> str | None:
-        """Its text, if the cell is nothing but `mo.md(TEXT)`."""
+        """The cell's text, if the cell is only `mo.md(TEXT)`."""
         body = ast.parse(self.code).body
         match body:
             case [
@@ -83,7 +84,7 @@ class Cell(NamedTuple):
 
 
 def load(notebook: Path) -> marimo.App:
-    """A notebook's app; nothing of it has run."""
+    """Loads a notebook's app without running it."""
     spec = importlib.util.spec_from_file_location(f"notebook_{notebook.stem}", notebook)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -91,7 +92,7 @@ def load(notebook: Path) -> marimo.App:
 
 
 def run(app: marimo.App) -> tuple[list[Cell], dict[str, Any]]:
-    """Its cells, in order, and all that they define."""
+    """Runs the app; returns its cells in order, and their definitions."""
     outputs, found = app.run()
     codes = [cell.code for cell in InternalApp(app).cell_manager.cell_data()]
     return [Cell(*pair) for pair in zip(codes, outputs, strict=True)], dict(found)
@@ -167,7 +168,7 @@ def as_jupyter(cells: list[Cell]) -> Any:
 
 
 def _plain(figure: dict[str, Any]) -> Any:
-    """Of JSON's own types only."""
+    """Converts a figure to plain JSON types."""
     import json
 
     from plotly.io.json import to_json_plotly
@@ -176,7 +177,7 @@ def _plain(figure: dict[str, Any]) -> Any:
 
 
 def export(notebook: Path, folder: Path) -> dict[str, Any]:
-    """Runs a notebook and writes both files. What it defines."""
+    """Runs a notebook and writes both files; returns the notebook's definitions."""
     app = load(notebook)
     cells, defined = run(app)
     title = InternalApp(app).config.app_title or notebook.stem
@@ -199,7 +200,7 @@ def main() -> None:
     parser.add_argument("notebooks", nargs="*", type=Path, default=sorted(HERE.glob("[0-9]*.py")))
     parser.add_argument("--to", type=Path, required=True)
     options = parser.parse_args()
-    # What follows is the notebooks' own.
+    # The notebooks must not see this program's arguments.
     sys.argv[1:] = []
     sys.path.insert(0, str(HERE))
     options.to.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""How notebooks show names, times and tables. Names are whatever programs choose, so they are made text."""
+"""Formats names, times and tables for notebooks. Programs choose the names, so they are escaped as
+text."""
 
 import html
 import itertools
@@ -16,7 +17,7 @@ UNITS = ((10**3, "us"), (10**6, "ms"), (10**9, "s"))
 
 
 def duration(ns: float) -> str:
-    """With three digits in the unit that fits, half rounded up, as reports show it: `1.23 ms`."""
+    """A duration as in reports: three digits in a fitting unit, halves rounded up (`1.23 ms`)."""
     whole = math.floor(abs(ns) + 0.5)
     sign = "-" if ns < 0 and whole else ""
     if whole < 1000:
@@ -38,13 +39,14 @@ def share(part: int, whole: int) -> str:
 
 
 def text(name: Any) -> str:
-    """A name in Markdown and HTML, as it is."""
+    """Escapes a name for Markdown and HTML, so that it is shown unchanged."""
     escaped = html.escape(str(name)).replace("\n", " ")
     return "".join(f"&#{ord(c)};" if c in "*_`[]()!#|~$\\" else c for c in escaped)
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> mo.Html:
-    """Rows as a table: keys of a row, and what stands above each. `_ns` at a key's end: a time."""
+    """Rows as a table. `columns` maps a row's keys to headings; a key that ends in `_ns` is a
+    time."""
 
     def cell(row: Mapping[str, Any], key: str) -> str:
         value = row[key]
@@ -74,7 +76,8 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> mo.H
 
 
 def results(study: str) -> mo.Html:
-    """What `experiments/STUDY` found: the table *reported, ours, attributed to* of its RESULTS.md."""
+    """The results of `experiments/STUDY`: the table *reported, ours, attributed to* of its
+    RESULTS.md."""
     lines = (EXPERIMENTS / study / "RESULTS.md").read_text().splitlines()
     begin = next(at for at, line in enumerate(lines) if line.startswith("|"))
     body = list(itertools.takewhile(lambda line: line.startswith("|"), lines[begin:]))
@@ -85,7 +88,7 @@ def results(study: str) -> mo.Html:
 
 
 def said(words: Any) -> mo.Html:
-    """What a command prints, as it is."""
+    """A command's output, unchanged."""
     return mo.Html(
         f'<pre style="overflow-x: auto; font-size: 12px">{html.escape(str(words))}</pre>'
     )

@@ -20,7 +20,7 @@ LEAST = 10_000
 
 
 def workload(folder: Path, seed: int, invalidates: bool) -> tuple[list[Path], int, list[str]]:
-    """The histories, the number of operations, and errors."""
+    """Runs a workload; returns the histories, the number of operations, and the errors."""
     errors: list[str] = []
     ports = free_port(), free_port()
     nodes = ",".join(f"127.0.0.1:{port}" for port in ports)
@@ -35,7 +35,7 @@ def workload(folder: Path, seed: int, invalidates: bool) -> tuple[list[Path], in
         ask += ["--log", folder / f"log{node}"]
         clients.append(ask if invalidates else [*ask, "--no-invalidation"])
     with server(cachers[0], errors), server(cachers[1], errors):
-        # A client stays when it is done, for the others to work with its objects.
+        # A client stays after it is done, so that others can work with its objects.
         running = [
             subprocess.Popen(
                 list(map(str, c)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -69,7 +69,7 @@ def main() -> int:
                 histories, operations, errors = workload(Path(folder), seed, invalidates)
                 check = [sys.executable, "-B", FLEXCACHE / "check_causality.py", *histories]
                 done = subprocess.run(check, capture_output=True, text=True)
-                # Reads of what another client wrote: without them, nothing could be wrong.
+                # Reads of values that another client wrote: without them, no read could be wrong.
                 others = sum(
                     row["operation"] == "read" and row["process"] != row["writer"]
                     for path in histories

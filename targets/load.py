@@ -24,16 +24,16 @@ from pathlib import Path
 TARGETS = Path(__file__).resolve().parent
 CLIENTS, REQUESTS = 5, 3000
 ALL = CLIENTS * REQUESTS
-# Of each value of kvlog: 1 MB, its default, would be 15 GB a load.
+# Size of each kvlog value: its default, 1 MB, would make 15 GB per load.
 VALUE_BYTES = 10_000
 
 
 @dataclass
 class Load:
-    """What came of one: the clients' log, what else counts as requests served, and what went wrong."""
+    """The results of one load: the clients' log, the count of served requests, and the errors."""
 
     rows: list[dict]
-    wanted: int = REQUESTS  # lines of each client
+    wanted: int = REQUESTS  # lines per client
     served: int | None = None
     should_serve: int = ALL
     errors: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ def read(path: Path) -> list[dict]:
 
 
 def run(command: list, errors: list[str], **more) -> str:
-    """Its output."""
+    """Runs a command and returns its output; adds a failure to `errors`."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **more)
     if done.returncode != 0 or done.stderr:
         errors.append(f"{Path(command[0]).name}: status {done.returncode} {done.stderr[:200]}")
@@ -66,7 +66,7 @@ def run(command: list, errors: list[str], **more) -> str:
 
 @contextmanager
 def server(command: list, errors: list[str]):
-    """Runs one; yields what it said first, and asks it to end."""
+    """Runs a server; yields its first line of output, and ends it by SIGTERM."""
     process = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -86,7 +86,7 @@ def port_of(said: str) -> str:
 
 
 def free_port() -> int:
-    """Of UDP and TCP."""
+    """A port that neither UDP nor TCP uses."""
     while True:
         with socket.socket(type=socket.SOCK_DGRAM) as datagrams, socket.socket() as stream:
             datagrams.bind(("0.0.0.0", 0))
@@ -105,7 +105,8 @@ def stockbazaar(folder: Path):
             for method in ("Lookup", "Trade"):
                 load = Load([])
                 common = ["--transport", transport]
-                # As many of each stock as are asked for, so that no trade may be lost or counted twice.
+                # The limit of each stock equals the trades, so that a lost or doubly counted trade
+                # shows.
                 serve = [python, target / "server.py", *common, "--port", 0, "--threads", threads]
                 serve += ["--log", folder / "served", "--most-traded", ALL // 4]
                 with server(serve, load.errors) as said:
@@ -125,7 +126,7 @@ def stockbazaar(folder: Path):
 
 def greeter(folder: Path):
     target = TARGETS / "greeter"
-    # The first call of each makes the connection, and comes before the others.
+    # Each client's first call makes the connection, and comes before the others.
     load = Load([], wanted=REQUESTS + 1, should_serve=ALL + CLIENTS)
     serve = [target / "greeter_server", "--port", 0, "--log", folder / "served"]
     with server(serve, load.errors) as said:
@@ -156,9 +157,10 @@ def object_server(folder: Path):
 
 
 def object_caches(folder: Path):
-    """Two nodes: clients of the first, with the object of a client of the second."""
+    """Two nodes: clients on the first node use an object of a client on the second."""
     target = TARGETS / "flexcache"
-    # What the cachers serve, for the requests themselves and for the copy each client makes before it begins.
+    # Messages that the cachers serve, for the requests and for the copy that each client makes
+    # before it begins.
     messages = {
         "create": ALL,
         "cache": 2 * (ALL + CLIENTS),
@@ -216,7 +218,7 @@ def kvlog(folder: Path):
 
 
 def frpc(folder: Path):
-    """Each client is a front end with a back end of its own; the server has no log."""
+    """Each client is a front end with its own back end; the server has no log."""
     target = TARGETS / "frpc"
     times = REQUESTS // 300
     (folder / "asked").write_text((target / "expressions.txt").read_text() * times)

@@ -1,8 +1,8 @@
 /*
  * A server and its clients: pair serve PORT | pair ask PORT CLIENTS REQUESTS [LOG]
  *
- * A thread a connection; each request is 64 bytes, each answer 100. The clients print how many
- * answers they got, and log when each request began and ended, as targets/README.md has it.
+ * One thread per connection; each request is 64 bytes, each answer 100. The clients print the
+ * number of answers, and log the begin and end of each request in the format of targets/README.md.
  */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -28,7 +28,7 @@ static void give_up(const char *what)
     exit(1);
 }
 
-/* All of it, or nothing at the end of the connection. */
+/* Receives all `bytes`. Returns 0 at the end of the connection. */
 static size_t take(int fd, char *into, size_t bytes)
 {
     size_t have = 0;

@@ -1,6 +1,6 @@
 // A server and its clients: pair serve PORT | pair ask PORT CLIENTS REQUESTS
 //
-// Each request is 64 bytes, each answer 100. The clients print how many answers they got.
+// Each request is 64 bytes, each answer 100. The clients print the number of answers.
 package main
 
 import (

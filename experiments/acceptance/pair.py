@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A server and its clients: pair.py serve PORT | pair.py ask PORT CLIENTS REQUESTS [LOG]
 
-Each request is 64 bytes, each answer 100. The clients print how many answers they got, and log
-when each request began and ended, as targets/README.md has it.
+Each request is 64 bytes, each answer 100. The clients print the number of answers, and log the
+begin and end of each request in the format of targets/README.md.
 """
 
 import socket
@@ -13,7 +13,7 @@ from threading import Thread
 
 
 def take(connection: socket.socket, size: int) -> bool:
-    """All of it; False at the end of the connection."""
+    """Receives `size` bytes and discards them. Returns False at the end of the connection."""
     while size:
         data = connection.recv(size)
         if not data:

@@ -1,8 +1,8 @@
-//! What threads did in given spans: for what lies between a client's own stamps and its requests.
+//! Activity of threads in given spans, such as those between a client's own stamps and its requests.
 //!
-//! Usage: rest CAPTURE < SPANS, a line `TID FROM_NS TO_NS` each. Prints a line for each: nanoseconds in
-//! user mode, in system calls, waiting for a CPU, asleep. (Faults and interrupts count as where they
-//! happen.)
+//! Usage: rest CAPTURE < SPANS, one line `TID FROM_NS TO_NS` per span. Prints one line per span: nanoseconds
+//! in user mode, in system calls, waiting for a CPU, asleep. (Faults and interrupts count as the mode that
+//! they interrupt.)
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -12,7 +12,7 @@ use rpcprobe::capture::reader::Reader;
 use rpcprobe::engine::decode::decode;
 use rpcprobe::engine::event::What;
 
-/// Off its CPU: asleep until `woken_ns`, then waiting for one.
+/// An off-CPU interval: asleep until `woken_ns`, then waiting for a CPU.
 struct Off {
     start_ns: u64,
     woken_ns: u64,
@@ -25,7 +25,7 @@ struct Thread {
     offs: Vec<Off>,
     /// Entry and exit of system calls.
     calls: Vec<(u64, u64)>,
-    /// Since when it is off its CPU, and when it was woken.
+    /// Begin of the present off-CPU interval, and the time of the wake-up.
     left: Option<(u64, Option<u64>)>,
 }
 
@@ -45,7 +45,7 @@ impl Thread {
         }
     }
 
-    /// Time in user mode, in calls, in the run queue, asleep.
+    /// Time in user mode, in system calls, in the run queue, asleep.
     fn spent(&self, from_ns: u64, to_ns: u64) -> [u64; 4] {
         let within = |a: u64, b: u64| b.min(to_ns).saturating_sub(a.max(from_ns));
         let first = self.offs.partition_point(|off| off.end_ns <= from_ns);

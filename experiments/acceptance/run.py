@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Does rpcprobe find the requests of programs that know nothing of it, all of them and no others?
 
-Runs servers under their own clients, and compares the number of requests found with the number
-that the client says were answered; where the client also logs when each began and ended, those
-times with the requests'. Needs root. Exit status: 0 if all agree, 1 if not, 2 if one could not be
-run.
+Runs servers under their own clients, and compares the number of requests that rpcprobe found with
+the number of answers that the client reports. If the client also logs each request's begin and
+end, compares these times with rpcprobe's. Needs root. Exit status: 0 if all agree, 1 if not, 2 if
+a scene could not be run.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def capture(options: argparse.Namespace, name: str, clients: int, folder: Path) 
 
 
 def attach(rpcprobe: str, scene: list[str], directory: Path):
-    """Attaches to the server, which listens, and to who will start its client; until both have ended."""
+    """Attaches to the listening server and to its client's parent process, until both end."""
     pipes = {"stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([*scene, "--wait"], stdin=subprocess.PIPE, **pipes) as running:
         if running.stdout.readline() != "ready\n":
@@ -73,7 +73,7 @@ def attach(rpcprobe: str, scene: list[str], directory: Path):
 
 
 def enclosed(rows: list[Span], requests: list[Found]) -> list[Pair]:
-    """Each row and the one request it encloses; other rows are left out."""
+    """Pairs each row with the request it encloses. Omits rows that do not enclose exactly one."""
     starts = [start_ns for start_ns, *_ in requests]
     pairs = []
     for begin_ns, end_ns in rows:
@@ -84,9 +84,9 @@ def enclosed(rows: list[Span], requests: list[Found]) -> list[Pair]:
 
 
 def compare_stamps(path: Path, requests: list[dict]) -> tuple[list[Pair], int]:
-    """Logged times with their requests, and how many enclose not just one request.
+    """Pairs of logged times and requests, and the number of log rows without exactly one request.
 
-    A client of the log is the thread, or else the process, whose requests fit it best.
+    Each client of the log is matched with the thread or process whose requests fit it best.
     """
     by_client: dict[str, list[Span]] = {}
     with path.open(newline="") as log:
@@ -109,7 +109,7 @@ def compare_stamps(path: Path, requests: list[dict]) -> tuple[list[Pair], int]:
 
 
 def explain_rest(rest: Path, directory: Path, pairs: list[Pair]) -> str:
-    """What the client's thread did between its stamps and its request, on average."""
+    """The average activity of the client's thread between its stamps and its request."""
     spans = []
     for (begin_ns, end_ns), (start_ns, done_ns, tid) in pairs:
         spans += [f"{tid} {begin_ns} {start_ns}", f"{tid} {done_ns} {end_ns}"]
@@ -151,7 +151,7 @@ def judge(options: argparse.Namespace, name: str, clients: int, folder: Path) ->
         stamps = f"{p50 / 1e3:.1f} / {p99 / 1e3:.1f}"
         if none:
             problems.append(f"{none} stamps with no request of their own")
-        # Between an interpreter's stamps and its system calls it does a lot: printed, not judged.
+        # An interpreter does much between its stamps and its system calls: printed, not judged.
         bounds_ns = SCENES[name].bounds_ns
         if bounds_ns and (p50 > bounds_ns[0] or p99 > bounds_ns[1]):
             problems.append("stamps differ")

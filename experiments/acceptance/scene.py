@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""One scene: a server, its own client, and what the client says it did.
+"""One scene: a server, its own client, and the client's count of requests.
 
 scene.py NAME CLIENTS FOLDER [--wait]
 
-Writes FOLDER/issued: requests the client says were answered. With --wait it says "ready" when the server listens,
-and starts the client when it is sent a line. Knows nothing of rpcprobe.
+Writes FOLDER/issued: the number of requests that were answered, according to the client. With
+--wait it prints "ready" when the server listens, and starts the client when it reads a line. It
+does not use rpcprobe.
 """
 
 import csv
@@ -22,31 +23,32 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PORT = 18300
 REQUESTS = 1000
-# Of the client, in the scene's folder: "client,request,method,begin_ns,end_ns,status".
+# The client's log, in the scene's folder: "client,request,method,begin_ns,end_ns,status".
 LOG = "log.csv"
 TARGETS = HERE.parents[1] / "targets"
-# By how much stamps taken right before and after system calls may exceed the requests: at the median, at p99.
+# How much longer than the request the time between stamps may be, if the client takes them right
+# before and after its system calls: at the median, at p99.
 EXACT_NS = (5_000, 20_000)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """`client` gets the number of clients and the folder; `count` reads what it printed. Without it,
-    the requests of its log are counted."""
+    """`client` gets the number of clients and the folder. `count` reads the number of requests from
+    its output; if `count` is None, the requests of its log are counted."""
 
     server: Callable[[Path], list]
     client: Callable[[int, Path], list]
     count: Callable[[str, int], int] | None
-    # What the server and client are called, where they must be installed.
+    # Names of the server and client programs that must be installed.
     needs: tuple[str, ...] = ()
-    # Requests of the set-up that the client's count does not have.
+    # Set-up requests that the client does not count.
     besides: int = 0
     stop: signal.Signals = signal.SIGTERM
-    # How many at once: connections, or requests in flight on one.
+    # Concurrency: connections, or requests in flight on one connection.
     clients: tuple[int, ...] = (1, 2, 5)
-    # What every request must be called.
+    # The method that every request must have.
     method: str | None = None
-    # What is allowed of its client's stamps.
+    # The allowed differences of the client's stamps, as in EXACT_NS; None: not judged.
     bounds_ns: tuple[int, float] | None = None
 
 
@@ -69,13 +71,13 @@ def grpc(*program: object) -> Scene:
 
 
 def logged(folder: Path) -> int:
-    """The requests of a client's log that went well."""
+    """The number of successful requests in a client's log."""
     with (folder / LOG).open(newline="") as log:
         return sum(row["status"] == "ok" for row in csv.DictReader(log))
 
 
 def target(server: list, client: list, requests: int = REQUESTS, **more: object) -> Scene:
-    """One of targets/; its client takes so many options alike."""
+    """A scene of targets/, whose clients share these options."""
 
     def ask(clients: int, folder: Path) -> list:
         return [*client, "--clients", clients, "--requests", requests, "--log", folder / LOG]
@@ -101,8 +103,8 @@ def stockbazaar(transport: str, call: str, **more: object) -> Scene:
     )
 
 
-# Clients that do not take the CPU from one another as they are woken: where they are more than the CPUs,
-# one that has read its answer would often lose the CPU before it takes its stamp.
+# Runs clients so that they do not preempt one another on wake-up. With more clients than CPUs, a
+# client that has read its answer would otherwise often lose the CPU before it takes its stamp.
 PATIENT = ("chrt", "--batch", "0")
 
 
@@ -178,7 +180,7 @@ def redis(*options: object) -> Scene:
         ],
         count=found(r"^ *(\d+) requests completed"),
         needs=("redis-server", "redis-benchmark"),
-        # It first asks for two settings, each by a request of its own.
+        # The client first reads two settings, each with its own request.
         besides=2,
     )
 
@@ -192,7 +194,7 @@ def memcached() -> Scene:
             *("memcslap", "-s", f"127.0.0.1:{PORT}", f"--concurrency={clients}"),
             *(f"--execute-number={REQUESTS}", f"--initial-load={REQUESTS}", "--test=get"),
         ],
-        # It loads its keys, then each thread gets all of them.
+        # The client stores its keys, then each thread reads all of them.
         count=lambda said, clients: REQUESTS + found(r"get +(\d+) keys by")(said, clients),
         needs=("memcached", "memcslap"),
     )
@@ -228,7 +230,7 @@ SCENES = {
 
 
 def wait_for(server: subprocess.Popen):
-    """Until somebody listens: told by /proc, so that no connection is made for it."""
+    """Waits until a process listens. Reads /proc, so that it makes no connection."""
     wanted = re.compile(rf":{PORT:04X} 0+:0000 0A")
     for _ in range(200):
         if any(wanted.search(Path(f"/proc/net/{name}").read_text()) for name in ("tcp", "tcp6")):

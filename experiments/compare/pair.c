@@ -1,8 +1,8 @@
-/* pair: round trips over two pipes to a server that works a fixed amount for each.
+/* pair: round trips over two pipes to a server that does a fixed amount of work for each.
  *
- * The amount is a number of loops, not a time, so two runs differ by what the machine does to them
- * and by what is asked for: more loops (user mode), more system calls (the kernel), or a wait for a
- * timer. */
+ * The amount is a number of loops, not a time. So two runs differ only by the machine's
+ * disturbances and by the requested work: more loops (user mode), more system calls (the kernel),
+ * or a wait for a timer. */
 
 #include <getopt.h>
 #include <stdint.h>
@@ -45,7 +45,7 @@ static void do_work(const struct work *work)
 {
     uint64_t x = 88172645463325252u;
 
-    /* xorshift: each step needs the one before. */
+    /* xorshift: each step depends on the previous step. */
     for (unsigned long i = 0; i < work->loops; i++) {
         x ^= x << 13;
         x ^= x >> 7;

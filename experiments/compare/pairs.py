@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How many pairs of runs find an injected change: subsets of the pairs of one long `rpcprobe ab`.
 
-With n pairs there are 2^n flips of signs, and p <= 0.01 lets 2^n / 100 of them look more extreme than what was
-observed. Each quantity has two flips under which all its differences agree; so while 2^n / 100 is less than twice the
-number of quantities, one of them hides a change now and then. Needs root. Usage: pairs.py [--pairs N]
-[--subsets N] [--percent P]; rpcprobe from $RPCPROBE or PATH.
+With n pairs there are 2^n sign flips, and p <= 0.01 allows 2^n / 100 of them to be more extreme
+than the observation. Each quantity has two flips under which all its differences have the same
+sign. So while 2^n / 100 is less than twice the number of quantities, another quantity sometimes
+hides a change. Needs root. Usage: pairs.py [--pairs N] [--subsets N] [--percent P]; rpcprobe from
+$RPCPROBE or PATH.
 """
 
 import argparse

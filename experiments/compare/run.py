@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How often `rpcprobe ab` raises a false alarm, and how often it finds and names an injected change.
 
-Each trial is one `rpcprobe ab` of 12 pairs of short runs. In the scenes without a change both commands are
-the same: at most 2 of 100 trials may say that anything changed. In the scenes with a change B does more
-work, worth --percent of A's mean latency, in one category: at least 95 of 100 trials must call that
-category changed. Scenes run on a quiet machine and beside competitors that keep every CPU busy.
+Each trial is one `rpcprobe ab` of 12 pairs of short runs. In the scenes without a change, both
+commands are the same: at most 2 of 100 trials may report a change. In the scenes with a change, B
+does more work in one category, worth --percent of A's mean latency: at least 95 of 100 trials must
+report that category as changed. Scenes run on an idle machine, and beside competitors that keep
+every CPU busy.
 
 Needs root. Usage: run.py [--trials N] [--pairs N] [--percent P] [SCENE...]; rpcprobe from $RPCPROBE or PATH.
 Ctrl-C ends a scene with the trials made so far.
@@ -44,7 +45,7 @@ def pair(loops=LOOPS, calls=20):
 
 @contextlib.contextmanager
 def competitors(count):
-    """So many processes that never sleep."""
+    """Runs `count` processes that never sleep."""
     spin = [sys.executable, "-c", "while True: pass"]
     running = [subprocess.Popen(spin) for _ in range(count)]
     try:
@@ -68,7 +69,7 @@ def compared(a, b, pairs, seed):
 
 
 def inner(comparison):
-    """The one kind besides the whole process."""
+    """The only kind besides the whole process."""
     return comparison["kinds"][0]
 
 
@@ -77,7 +78,7 @@ def statistic(kind, name):
 
 
 def changed(comparison):
-    """What is called changed: (statistic, category) pairs; a total has the category None."""
+    """The reported changes: (statistic, category) pairs; a total has the category None."""
     found = set()
     for of in inner(comparison)["statistics"]:
         if of["total"]["shown"]:
@@ -97,7 +98,8 @@ def sums_hold(comparison):
 
 
 def size_of_change(what, percent, busy):
-    """How many more loops or calls are worth so much of the mean latency: from short comparisons."""
+    """The number of extra loops or calls worth `percent` of the mean latency, from short
+    comparisons."""
     more = {"user": 4 * LOOPS, "kernel.other": 400}[what]
     with competitors(os.cpu_count() if busy else 0):
         found = inner(compared(pair(), changed_pair(what, more), 4, 1))

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What `rpcprobe whatif` foretells, beside what happens when the cause is really taken away.
 
-`pair` is captured with a server that sleeps 200 us for each request, and without. From the first capture
-`whatif` estimates the median without `sleep`, and without the wake-up that follows a sleep as well. What
-really happens is better still: what runs after a sleep finds colder caches and a slower CPU, and that goes
-with the sleep. So an estimate must lie between what really happens and what was.
+`pair` is captured with a server that sleeps 200 us per request, and with a server that does not.
+From the first capture `whatif` estimates the median without `sleep`, and the median without `sleep`
+and the wake-up after it. The real median without the sleep is lower still: code that runs after a
+sleep finds colder caches and a slower CPU, and this cost disappears with the sleep. So an estimate
+must lie between the real median without the sleep and the median with it.
 
 Needs root. Usage: whatif.py; rpcprobe from $RPCPROBE or PATH.
 """
@@ -26,7 +27,7 @@ ESTIMATES = [
 
 
 def capture(parent, name, sleep_us):
-    """Of three captures of 1000 round trips the one with the smallest median: the least disturbed."""
+    """The least disturbed of three captures of 1000 round trips: that with the smallest median."""
     captures = [parent / f"{name}.{number}" for number in range(3)]
     for directory in captures:
         command = [RPCPROBE, "run", "-q", "-o", directory, "--"]

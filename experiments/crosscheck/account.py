@@ -1,4 +1,4 @@
-"""What one observer says of a run: of each thread, transaction and block request."""
+"""One observer's account of a run: of each thread, transaction and block request."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ STATES = (ON_CPU, RUN_QUEUE, OFF_CPU)
 
 @dataclass
 class Thread:
-    """One thread's life. `intervals` of a state are (begin, end), in order of time, and do not overlap."""
+    """One thread's life. `intervals` of a state are (begin, end), ordered, without overlaps."""
 
     tid: int
     born_ns: int
@@ -19,11 +19,11 @@ class Thread:
     since_ns: int = 0
     intervals: dict = field(default_factory=lambda: {state: [] for state in STATES})
     calls: dict = field(default_factory=lambda: defaultdict(list))
-    # By whom how often.
+    # Number of wake-ups by each waker.
     woken: Counter = field(default_factory=Counter)
-    # Switches that the observer has not seen, by those that it has.
+    # Switches that the observer missed, inferred from the switches that it saw.
     missed: int = 0
-    # What the scheduler says it ran.
+    # Run time according to the scheduler.
     runtime_ns: int = 0
 
     def become(self, state, now_ns):
@@ -45,16 +45,16 @@ class Thread:
 
 @dataclass
 class Account:
-    """`threads` that lived all their life in the run are those with a `gone_ns`."""
+    """`threads` with a `gone_ns` lived their whole life within the run."""
 
     observer: str
     threads: list = field(default_factory=list)
     # By (device, transaction) and (device, sector): (begin, end) of each.
     commits: dict = field(default_factory=lambda: defaultdict(list))
     blocks: dict = field(default_factory=lambda: defaultdict(list))
-    # What the hypervisor took: (when it was noticed, how long).
+    # Time stolen by the hypervisor: (when it was noticed, how long).
     steals: list = field(default_factory=list)
-    # Of the tree's root: when it began and ended.
+    # Begin and end of the tree's root process.
     window: tuple = (0, 0)
     lost: int = 0
 

@@ -1,4 +1,4 @@
-"""Reads what collect.py wrote."""
+"""Reads the file that collect.py wrote."""
 
 import struct
 from pathlib import Path
@@ -12,11 +12,11 @@ CALL, WAKE_UP, BORN, GONE, NAMED, COMMIT, BLOCK, MISSED, RUNTIME = range(4, 13)
 
 
 def read(path, lost):
-    """The account. `lost`: how many records found the ring full."""
+    """Reads the account. `lost`: number of records lost because the ring was full."""
     account = Account("bcc", lost=lost)
     living = {}
     root = None
-    # In the ring's order: a thread's number may come again.
+    # In the ring's order, because thread numbers are reused.
     for kind, tid, a_ns, b_ns, number in RECORD.iter_unpack(Path(path).read_bytes()):
         if kind == BORN:
             living[tid] = account.born(tid, b_ns)

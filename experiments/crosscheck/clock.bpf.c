@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * How long each thread has a CPU: as the scheduler charges it, and between the hooks of the two
- * switches. All of the machine.
+ * On-CPU time of each thread of the machine: as the scheduler charges it, and between the hooks of
+ * the two switches.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 #define MOST_THREADS 16384
 
-/* Of the kernel's structures what is read here. */
+/* The fields of the kernel's structures that are read here. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct rq {
     __u64 clock;
@@ -48,21 +48,21 @@ static struct account *account_of(struct task_struct *task)
     return bpf_map_lookup_elem(&accounts, &tid);
 }
 
-/* For how long the clock has not been read, if not since `task` was woken; 0: it has. */
+/* Time since the wake-up of `task` if the clock has not been read since then, else 0. */
 static __u64 unread_ns(const struct account *task, __u64 clock_ns, __u64 now_ns)
 {
     return task && task->clock_when_woken_ns == clock_ns ? now_ns - task->woken_ns : 0;
 }
 
-/* Counts what `task` was charged since its last switch that was seen, if it did not have the CPU
- * from there on. */
+/* Counts the time charged since the thread's last seen switch, if that switch did not give it the
+ * CPU. */
 static void count_unseen(struct account *of, __u64 charged_ns)
 {
     if (of->last_charged_ns && !of->came_ns)
         of->unseen_ns += charged_ns - of->last_charged_ns;
 }
 
-/* __schedule() (kernel/sched/core.c) has charged `prev` by then. */
+/* By then, __schedule() (kernel/sched/core.c) has charged `prev`. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
@@ -84,7 +84,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     if (left)
         left->last_charged_ns = prev->se.sum_exec_runtime;
     if (came) {
-        /* A switch away from it was not seen. */
+        /* If still set, a switch away from the thread was not seen. */
         came->came_ns = 0;
         count_unseen(came, next->se.sum_exec_runtime);
         came->last_charged_ns = next->se.sum_exec_runtime;
@@ -96,7 +96,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     return 0;
 }
 
-/* The thread is on the run queue by then, whose clock was read for that. */
+/* By then, the thread is on the run queue, whose clock was read to enqueue it. */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *task)
 {

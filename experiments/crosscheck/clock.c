@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* clock    Counts until its standard input ends; then prints a line for each thread: tid, pid, what
- * was charged of it unseen, and the sums of its kinds of stints. */
+/* clock    Counts until its standard input ends; then prints a line for each thread: tid, pid, the
+ * unseen charged time, and the sums of each kind of stints. */
 #include <stdio.h>
 #include <unistd.h>
 

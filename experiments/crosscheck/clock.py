@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
 """Why is a thread's CPU time by the scheduler not the ledger's, where it has a CPU for microseconds at a time?
 
-While a server answers, three count its stints on a CPU: rpcprobe (the ledger), the hooks of clock.bpf.c, which share no code
-with it, and the scheduler (sum_exec_runtime, read at the same switches). The scheduler charges by the run queue's clock, and
-does not read that again at a switch that a wake-up has asked for (rq_clock_skip_update() in kernel/sched/core.c). Then who comes
-is charged since its wake-up, and who leaves only until then, though it had the CPU up to the switch. So stints are told
-apart by whether the clock was read at the switch to the thread, and at the switch from it.
+While a server answers, three observers measure its stints on a CPU: rpcprobe (the ledger), the
+hooks of clock.bpf.c, which share no code with rpcprobe, and the scheduler (sum_exec_runtime, read
+at the same switches). The scheduler charges by the run queue's clock, and does not read that clock
+again at a switch that a wake-up has requested (rq_clock_skip_update() in kernel/sched/core.c). The
+incoming thread is then charged since its wake-up, and the outgoing thread only until then, although
+it had the CPU until the switch. So stints are classified by whether the clock was read at the
+switch to the thread, and at the switch away from it.
 
-Columns: stints; the CPU time that was charged; what the hooks saw of it; and of what is charged less what the thread did not have
-before its stint and more what it had at its end; then these two, in a stint. Last, as parts of what
-was charged, what the scheduler charged between switches that the hooks did not see (on some kernels switches have no event) and
-while the hooks were not there yet or any more, and rpcprobe may have been; and the ledger as part of what the hooks saw. It is the same if the
-two are within 1 %, with what was unseen, and with some or all of what was around.
+Columns: the number of stints; the CPU time charged; the hooks' time as a share of the charged time;
+the hooks' time as a share of the corrected charged time (less the time before the stint, plus the
+time at its end); these two times, per stint. Last, as shares of the charged time: the time charged
+between switches that the hooks did not see (on some kernels some switches have no event), and the
+time charged before and after the hooks were attached, when rpcprobe may have been; and the ledger
+as a share of the hooks' time. The ledger counts as the same if it is within 1 % of the hooks' time
+plus the unseen time, and may exceed that by up to the time charged around the hooks.
 
-Usage: clock.py [--requests N] [--connections N,...] [LOAD ...], a load of ../load; rpcprobe from $RPCPROBE or PATH. Needs root, and what ../load needs. Exit status: 1 if
-one is apart, else 0.
+Usage: clock.py [--requests N] [--connections N,...] [LOAD ...], a load of ../load; rpcprobe from
+$RPCPROBE or PATH. Needs root, and the programs that ../load needs. Exit status: 1 if a ledger
+differs, else 0.
 """
 
 import argparse
@@ -34,14 +39,14 @@ from run import LOADS, ran, ran_until_quiet  # noqa: E402
 CLOCK = HERE / ".cache" / "clock"
 DEFAULT_LOADS = ("redis", "http", "pool", "grpc")
 DEFAULT_CONNECTIONS = "1,50"
-# As clock.h numbers them.
+# In the order of clock.h's numbers.
 KINDS = ("read at both", "not before", "not at its end", "at neither")
 MOST_APART = 0.01
 
 
 @dataclass
 class Stints:
-    """As clock.h has them."""
+    """`struct stints` of clock.h."""
 
     count: int = 0
     charged_ns: int = 0
@@ -68,7 +73,8 @@ class Stints:
 
 
 def counted(said: str, pids: set[int]) -> tuple[list[Stints], int]:
-    """Of these processes' threads, in the order of KINDS; and the CPU time charged between switches that were not seen, ns."""
+    """The stints of these processes' threads, in the order of KINDS, and the CPU time charged
+    between unseen switches, ns."""
     kinds, unseen_ns = [Stints() for _ in KINDS], 0
     for line in said.splitlines():
         _, pid, of_thread_unseen_ns, *sums = map(int, line.split())
@@ -90,12 +96,12 @@ class Observed:
     """CPU time of a server's threads."""
 
     kinds: list[Stints]
-    """As the hooks have it, in the order of KINDS."""
+    """The hooks' stints, in the order of KINDS."""
     unseen_ns: int
     """Charged between switches that the hooks did not see."""
     ledger_ns: int
     around_ns: int
-    """Charged just before and just after the hooks were there, when rpcprobe may have been."""
+    """Charged just before and after the hooks were attached, when rpcprobe may have been."""
 
     def verdict(self) -> str:
         seen_ns = sum(self.kinds, Stints()).hook_ns + self.unseen_ns
@@ -119,7 +125,7 @@ def observe(name: str, connections: int, requests: int, folder: Path) -> Observe
             around_ns = since(before_ns, server.pid)
             client = list(map(str, load.client(connections, requests)))
             subprocess.run(client, check=True, stdout=subprocess.DEVNULL)
-            # What it does when its clients have gone is in the ledger, too.
+            # The server's work after its clients have ended is in the ledger, too.
             ran_until_quiet(server.pid)
             counted_ns = ran(server.pid)
             said, _ = clock.communicate()
@@ -132,7 +138,7 @@ def observe(name: str, connections: int, requests: int, folder: Path) -> Observe
 
 
 def since(before_ns: dict[int, int], pid: int) -> int:
-    """CPU time of a process and its children since `ran` told that, ns."""
+    """CPU time of a process and its children since `ran` returned `before_ns`, ns."""
     return sum(ns - before_ns.get(tid, 0) for tid, ns in ran(pid).items())
 
 

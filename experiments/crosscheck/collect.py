@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""The bcc side: writes what the programs of tracepoints.c see to a file, as fixed-size records.
+"""The bcc side: writes the records of tracepoints.c's programs to a file, with a fixed size each.
 
 Runs under the system's Python, for which Debian packages bcc. Prints `ready` when the programs are
-attached, ends when its standard input does, and then writes the records and prints how many it has and lost.
+attached. At the end of its standard input, it writes the records, prints the numbers of records and
+of lost records, and ends.
 
 Usage: collect.py FILE MARKER
 """
@@ -27,7 +28,7 @@ def main():
     text = text.replace("MARKER", f'"{marker}"')
     try:
         programs = bcc.BPF(text=text)
-    except Exception as error:  # bcc raises plain exceptions for all it cannot do
+    except Exception as error:  # bcc raises plain exceptions for all failures
         sys.exit(f"bcc cannot compile or attach its programs here: {error}")
     print("ready", flush=True)
     sys.stdin.read()

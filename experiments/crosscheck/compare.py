@@ -1,4 +1,4 @@
-"""Compares what observers say of the same threads, calls, commits and block requests."""
+"""Compares the observers' accounts of the same threads, calls, commits and block requests."""
 
 from dataclasses import dataclass
 
@@ -6,22 +6,22 @@ from account import OFF_CPU, ON_CPU, RUN_QUEUE, STATES, Thread
 
 LEAST_RELATIVE = 0.01
 LEAST_NS = 1000
-# Between two observers' looks at the clock at the same event: on average, and once, after idleness.
+# Time between two observers' clock readings at the same event: on average, and once after idleness.
 HOOKS_NS = 500
 COLD_HOOKS_NS = 2000
-# How many times slower than a machine the one is that runs this, if it is emulated (`--slower`): that many times as long
-# are a look at a clock and all that these figures allow for.
+# How many times slower than real hardware an emulated machine is (`--slower`). A clock reading, and
+# everything that the figures here allow for, takes that many times as long.
 slower = 1
-# Two observers' clocks are read this close to each other at the same event.
+# At the same event, two observers read their clocks within this time.
 SAME_EVENT_NS = 1_000_000
 
 
 @dataclass
 class Item:
-    """One thing's value by both, the sum of `times` events (0: it is a count, not a time).
+    """A quantity measured by both observers, the sum of `times` events (0: a count, not a time).
 
-    1 us is allowed for each event; of a `whole` it is allowed once. `explained_ns`: up to what difference the
-    row's note explains it.
+    Each event may differ by 1 us; a `whole` may differ by 1 us once. `explained_ns`: the largest
+    difference that the row's note explains.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Item:
 
     @property
     def score(self):
-        """Up to 1: within 1 % or 1 us."""
+        """At most 1 if the values agree within 1 % or 1 us."""
         relative = self.relative / LEAST_RELATIVE
         if not self.times:
             return relative
@@ -54,12 +54,12 @@ class Row:
     quantity: str
     beside: str
     items: list
-    # The README's explanation of its differences.
+    # The README's note that explains its differences.
     note: str = ""
-    # Intervals that only one of the two has.
+    # Intervals that only one of the two observers has.
     only_ours: int = 0
     only_theirs: int = 0
-    # Threads of whose switches one of the two has missed some.
+    # Threads for which one of the two observers missed switches.
     left_out: int = 0
 
     @property
@@ -81,14 +81,14 @@ class Row:
 
 @dataclass
 class Threads:
-    """One thread by rpcprobe's ledger, its records, bcc and perf (None: perf has not seen it)."""
+    """One thread in rpcprobe's ledger, its records, bcc and perf (None: perf did not see it)."""
 
     ledger: object
     records: object
     bcc: object
     perf: object | None
     windows: dict
-    # In the thread's life, from whomever.
+    # Time stolen during the thread's life, from any thread.
     stolen_ns: int = 0
 
     @property
@@ -97,7 +97,7 @@ class Threads:
 
 
 def matched(ledgers, ours, bcc, perf, windows):
-    """Threads that lived all their life in the run; and how many of bcc's rpcprobe does not have."""
+    """Threads that lived their whole life in the run, and the number that only bcc has."""
 
     def near(among, thread):
         same = (one for one in among if one.tid == thread.tid)
@@ -136,7 +136,7 @@ def matched(ledgers, ours, bcc, perf, windows):
 
 
 def overlap_ns(some, others):
-    """How long both last; each list in order of time and without overlaps."""
+    """The total overlap of two lists, each ordered by time and without overlaps of its own."""
     total_ns, at = 0, 0
     for start_ns, end_ns in some:
         while at < len(others) and others[at][1] <= start_ns:
@@ -162,9 +162,10 @@ def hooks_ns(stints):
 
 
 def row_beside(quantity, beside, threads, item_of, note=""):
-    """Of the threads of whose switches neither has missed any: one item each, or none.
+    """A row of at most one item per thread, for threads of which neither observer missed a switch.
 
-    The kernel misses none in its own account, and the ledger makes good what the probe has missed.
+    Beside the kernel no thread is left out: the kernel's own account misses no switch, and the
+    ledger corrects for the switches that the probe missed.
     """
     whole, left_out = [], 0
     for one in threads:
@@ -179,7 +180,7 @@ def row_beside(quantity, beside, threads, item_of, note=""):
 
 
 def ledger_rows(threads):
-    """threads.parquet; the kernel's account comes by bcc."""
+    """Rows of threads.parquet; bcc reads the kernel's account."""
 
     def all_of_it(one, other):
         theirs_ns, stints = other.total_ns(ON_CPU), times(one, ON_CPU)
@@ -202,7 +203,7 @@ def ledger_rows(threads):
 
 
 def in_windows(one, other, state, ours_ns):
-    """Beside the time in the segments' windows in which the other saw that state."""
+    """Compares `ours_ns` with the other observer's time in that state in the segments' windows."""
     windows = one.windows[state]
     if not windows:
         return None
@@ -213,7 +214,7 @@ def in_windows(one, other, state, ours_ns):
 
 
 def state_rows(threads):
-    """Whole lives, from the records."""
+    """States over threads' whole lives, from the records."""
     for state in STATES:
 
         def item(one, other, state=state):
@@ -226,7 +227,7 @@ def state_rows(threads):
 
 
 def segment_rows(threads):
-    """Of what segments say of a thread, what bcc saw it do just then."""
+    """The states that segments give a thread, against bcc's states at the same time."""
     for state in (RUN_QUEUE, OFF_CPU):
 
         def item(one, other, state=state):
@@ -265,7 +266,7 @@ def apart_ns(one, other):
 
 
 def interval_row(quantity, ours, theirs, window):
-    """Commits or block requests, the machine's, that lie inside the window."""
+    """The machine's commits or block requests that lie inside the window."""
 
     def inside(intervals):
         return [one for one in intervals if window[0] <= one[0] and one[1] <= window[1]]

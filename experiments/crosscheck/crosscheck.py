@@ -2,11 +2,12 @@
 """Is what rpcprobe says of threads what Python bcc and `perf sched` say of them on the same run?
 
 All three observe the same run of each workload. A row compares one quantity of all threads (calls,
-commits, block requests) with one other observer: README.md says what is compared with what. Needs
-root; where bcc cannot work it says why and skips.
+commits, block requests) with one other observer; README.md describes the comparisons. Needs root.
+If bcc cannot work, the script says why and skips.
 
-Usage: crosscheck.py [--no-perf] [--part N] [--slower N] [work|pipe|redis|disk ...]; rpcprobe from $RPCPROBE, the headers for bcc from
-$BCC_KERNEL_SOURCE. Exit status: 0 if everything agrees, is explained or is skipped, else 1.
+Usage: crosscheck.py [--no-perf] [--part N] [--slower N] [work|pipe|redis|disk ...]; rpcprobe from
+$RPCPROBE, the headers for bcc from $BCC_KERNEL_SOURCE. Exit status: 0 if everything agrees, is
+explained or is skipped, else 1.
 """
 
 import argparse
@@ -48,7 +49,7 @@ def shown(load, row, verdict):
 
 
 def observed(workload, with_perf, part):
-    """A run in which nobody lost records, if there is one in a few."""
+    """A run in which no observer lost records, if a few tries give one."""
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory(prefix="crosscheck.") as folder:
             folder = Path(folder)
@@ -60,7 +61,7 @@ def observed(workload, with_perf, part):
 
 
 def check(workload, with_perf, options):
-    """Prints the rows of one workload; whether all is as it should be."""
+    """Prints the rows of one workload; returns whether all are good."""
     seen = observed(workload, with_perf, options.part)
     good = not seen.missing
     if seen.missing:

@@ -1,12 +1,13 @@
-"""Whether a row agrees, or differs by no more than is explained."""
+"""Judges whether a row agrees, or differs by no more than its note explains."""
 
-# Of block requests and commits, the part that bcc may miss as its programs do not run in each other's interrupts.
+# The share of block requests and commits that bcc may miss, because its programs do not run in an
+# interrupt of one another.
 MOST_MISSED = 0.5
 LEAST_UNMATCHED = 0.01
 
 
 def verdict(row):
-    """What the table says, and whether that is as it should be. Letters are the README's notes."""
+    """The table's text, and whether the row is good. Letters refer to the README's notes."""
     said, good = of_items(row)
     if row.left_out:
         said += f"; {row.left_out} left out: M"

@@ -16,9 +16,9 @@ from account import Account
 
 HERE = Path(__file__).resolve().parent
 RPCPROBE = os.environ.get("RPCPROBE") or str(HERE.parents[1] / "userspace/target/release/rpcprobe")
-# The system's, for which Debian packages bcc.
+# The system's Python, for which Debian packages bcc.
 SYSTEM_PYTHON = "/usr/bin/python3"
-# By this name of a program bcc knows where the tree begins: at most 15 characters.
+# The name of the tree's first program, by which bcc recognizes it: at most 15 characters.
 MARKER = "crosscheckroot"
 SECONDS = 120
 HEADERS = HERE / ".cache/headers"
@@ -35,7 +35,7 @@ class Failed(Exception):
 
 @dataclass
 class Observed:
-    """`lost`: records that each observer lost, where it lost any."""
+    """`lost`: the number of lost records, for each observer that lost any."""
 
     threads: list
     missing: int
@@ -45,14 +45,14 @@ class Observed:
 
 
 def reason(said):
-    """The line of what bcc says that tells most: the compiler's first error, else the last."""
+    """The most informative line of bcc's output: the compiler's first error, else the last line."""
     errors = [line for line in said if "error:" in line or "Unable to find" in line]
     return (errors or said or ["collect.py ended"])[0 if errors else -1]
 
 
 @contextlib.contextmanager
 def tracefs():
-    """Mounted while this lasts; bcc and perf look there for the tracepoints' arguments."""
+    """Keeps tracefs mounted; bcc and perf look there for the tracepoints' arguments."""
     if (TRACING / "events").exists():
         yield
         return
@@ -67,7 +67,7 @@ def tracefs():
 
 
 class Collector:
-    """The bcc programs, attached while this lasts."""
+    """Keeps the bcc programs attached."""
 
     def __init__(self, out):
         self.out = out
@@ -87,7 +87,7 @@ class Collector:
         )
         first = self.child.stdout.readline()
         if first != "ready\n":
-            # bcc speaks on both.
+            # bcc prints to both outputs.
             rest, errors = self.child.communicate()
             raise CannotObserve(reason((first + rest + errors).strip().splitlines()))
         return self
@@ -101,7 +101,7 @@ class Collector:
 
 
 def run(script, folder, with_perf):
-    """The script under the observers; what they say of its threads."""
+    """Runs the script under the observers; returns their accounts of its threads."""
     shell, capture, recording = folder / MARKER, folder / "capture", folder / "perf.data"
     shell.symlink_to("/bin/sh")
     command = [RPCPROBE, "run", "-q", "-o", capture, "--", shell, "-c", script]
@@ -118,7 +118,7 @@ def run(script, folder, with_perf):
         )
     if done.returncode != 0:
         raise Failed(f"the run ended with {done.returncode}: {done.stderr.strip()[-300:]}")
-    # Where pieces that were added up lay is not told.
+    # Attribute again with every piece: merged pieces do not say when they occurred.
     again = [RPCPROBE, "attribute", "-q", "--every-piece", str(capture)]
     subprocess.run(again, check=True, capture_output=True, timeout=SECONDS)
     bcc = bcc_records.read(folder / "bcc", collector.lost)

@@ -1,4 +1,4 @@
-"""Threads' states from the events that `perf sched record` records, as `perf script` prints them."""
+"""Threads' states from the events of `perf sched record`, as `perf script` prints them."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ DEAD = ("X", "Z")
 
 
 def record_command(out):
-    """To be put before a command; buffers large enough for a busy machine, and rpcprobe's clock."""
+    """The words before a command: buffers large enough for a busy machine, and rpcprobe's clock."""
     return ["perf", "sched", "record", "-m", "64M", "-k", "CLOCK_MONOTONIC", "-o", out, "--"]
 
 
@@ -33,7 +33,7 @@ def printed(path):
 
 
 def lost(path):
-    """How many events perf's buffers had no room for."""
+    """The number of events for which perf's buffers had no room."""
     command = ["perf", "report", "--stats", "-i", path]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     counts = re.findall(r"LOST(?:_SAMPLES)? events:\s+(\d+)", done.stdout)
@@ -41,7 +41,7 @@ def lost(path):
 
 
 def read(path, tids):
-    """The account of the threads of those numbers."""
+    """The account of the threads with these numbers."""
     account = Account("perf", lost=lost(path))
     living = {}
     with printed(path) as lines:

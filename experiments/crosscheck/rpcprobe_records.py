@@ -1,7 +1,7 @@
 """Threads' states, calls and wake-ups, commits and block requests, from the records in events.bin.
 
-The layouts are those of userspace/crates/capture/src/format.rs and bpf/records.h. Only what is
-compared is read.
+The layouts are those of userspace/crates/capture/src/format.rs and bpf/records.h. Only the compared
+fields are read.
 """
 
 import struct
@@ -33,7 +33,7 @@ UNSEEN = struct.Struct("<QQI")
 
 
 def records(path):
-    """(CPU, bytes) of each record, in the order of each CPU."""
+    """(CPU, bytes) of each record, in order within each CPU."""
     data = Path(path).read_bytes()
     magic, version, _, _ = FILE_HEADER.unpack_from(data)
     if magic != b"rpcprobe" or version != VERSION:
@@ -104,7 +104,7 @@ class Reader:
             thread.come_on_cpu(ts_ns)
 
     def unseen(self, tid, _since_ns, _arrived_ns, last_tid):
-        """A switch without a record, which the probe has found out: between those two at least."""
+        """A switch without a record, detected by the probe; at least these threads took part."""
         for who in {tid, last_tid}:
             if thread := self.running.get(who):
                 thread.missed += 1

@@ -1,4 +1,5 @@
-"""What rpcprobe's tables say: the ledger of threads, and in which windows a thread had which state for requests."""
+"""Reads rpcprobe's tables: the ledger of threads, and the windows in which a thread had a state
+for requests."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -8,8 +9,9 @@ import duckdb
 from account import OFF_CPU, ON_CPU, RUN_QUEUE
 
 LEDGER = "select pid, tid, comm, start_ns, cpu_ns, own_ns, shared_ns, none_ns from read_parquet($1)"
-# Categories that say what state the segment's thread had; waiting in queues does not. The ledger has a packet's
-# way through the stack where the thread itself carries it; where it does not, bcc has it not on a CPU.
+# Categories that imply the state of the segment's thread; waiting in queues implies none. The
+# ledger includes a packet's path through the stack if the thread itself carries it; otherwise bcc
+# does not see the thread on a CPU.
 WINDOWS = """
 select tid, start_ns, start_ns + duration_ns,
        case when category like 'runqueue.%' then 'run queue'
@@ -42,7 +44,7 @@ def ledgers(capture):
 
 
 def windows(capture):
-    """By thread and state: the segments' (begin, end), merged where several requests have them."""
+    """The segments' (begin, end) by thread and state, merged if several requests share them."""
     merged = defaultdict(lambda: {ON_CPU: [], RUN_QUEUE: [], OFF_CPU: []})
     rows = duckdb.execute(WINDOWS, [str(capture / "segments.parquet")]).fetchall()
     for tid, start_ns, end_ns, state in rows:

@@ -1,13 +1,13 @@
 /* Threads' states, calls, wake-ups, journal commits and block requests, as bcc sees them.
  *
- * Only arguments of tracepoints and helpers are read: the headers this is compiled with are another
- * kernel's, so structures of the kernel would silently have the wrong layout.
+ * The programs read only tracepoints' arguments and helpers: they are compiled with another
+ * kernel's headers, so structures of the kernel would silently have the wrong layout.
  *
- * Every record is an interval or an instant of one thread, transaction or block request. All of
- * them stay in the ring until the run is over, so that reading them takes no CPU from what is
- * compared.
+ * Every record is an interval or an instant of one thread, transaction or block request. All
+ * records stay in the ring until the run is over, so that reading them takes no CPU from the
+ * compared threads.
  *
- * Programs return 1: with 0 perf would not get the event (trace_call_bpf() in the kernel).
+ * Programs return 1: after 0, perf would not get the event (trace_call_bpf() in the kernel).
  */
 typedef unsigned int tid_t; /* the jbd2 tracepoints name it */
 
@@ -22,8 +22,8 @@ enum kind {
     NAMED,  /* the root: it has executed the program with the marker's name */
     COMMIT, /* of transaction `number` of device `tid` */
     BLOCK, /* a request on device `tid`: from its issue to its completion, `number` is the sector */
-    MISSED,  /* it comes on or leaves a CPU that it had or had not already */
-    RUNTIME, /* it ran for `number` nanoseconds more, says the scheduler */
+    MISSED,  /* a switch to it while it had a CPU, or from it while it had none */
+    RUNTIME, /* `number` more nanoseconds of run time by the scheduler */
 };
 
 struct record {
@@ -52,7 +52,7 @@ struct place {
 BPF_RINGBUF_OUTPUT(records, RING_PAGES);
 BPF_ARRAY(lost, u64, 1);
 BPF_HASH(states, u32, struct state, 65536);
-BPF_HASH(tasks, u64, u32, 65536); /* by address: not to be read, but to be told apart */
+BPF_HASH(tasks, u64, u32, 65536); /* key: the task's address, as an identifier only */
 BPF_HASH(calls, u32, struct call, 65536);
 BPF_HASH(commits, struct place, u64, 1024);
 BPF_HASH(requests, struct place, u64, 65536);
@@ -91,7 +91,7 @@ static void begin(u32 tid, u32 kind, u64 now_ns)
     states.update(&tid, &state);
 }
 
-/* The tree begins with the program of that name. */
+/* The tree begins with the program that has the marker's name. */
 TRACEPOINT_PROBE(sched, sched_process_exec)
 {
     union {
@@ -126,13 +126,13 @@ static void woken(u32 tid)
     if (!state)
         return;
     tell(WAKE_UP, (u32)bpf_get_current_pid_tgid(), 0, now_ns, tid);
-    /* One that has its CPU still is about to sleep, and will not. */
+    /* A thread that is still on its CPU is about to sleep; the wake-up prevents that. */
     if (state->kind == OFF_CPU)
         become(tid, RUN_QUEUE, now_ns);
 }
 
-/* Raw, as interrupts wake: in one that interrupts another program of a tracepoint's event, this one
- * would not run (bpf_prog_active in the kernel). So it is told the thread's address. */
+/* A raw tracepoint, because interrupts wake threads: in an interrupt of another tracepoint program,
+ * a plain one would not run (bpf_prog_active in the kernel). Its argument is the task's address. */
 RAW_TRACEPOINT_PROBE(sched_waking)
 {
     u64 task = ctx->args[0];
@@ -176,7 +176,7 @@ TRACEPOINT_PROBE(sched, sched_switch)
     return 1;
 }
 
-/* What /proc/TID/schedstat adds up. Raw, as ticks are interrupts. */
+/* The times that /proc/TID/schedstat adds up. A raw tracepoint, because ticks are interrupts. */
 RAW_TRACEPOINT_PROBE(sched_stat_runtime)
 {
     u64 task = ctx->args[0];
@@ -234,7 +234,7 @@ TRACEPOINT_PROBE(jbd2, jbd2_end_commit)
     return 1;
 }
 
-/* Flushes have no sectors: the arguments do not tell which is which. */
+/* Flushes have no sectors, so the arguments do not identify them. */
 TRACEPOINT_PROBE(block, block_rq_issue)
 {
     if (!args->nr_sector)

@@ -1,4 +1,4 @@
-"""What is observed: each a script for a shell, whose children are the threads that are compared."""
+"""The observed workloads: shell scripts whose child processes' threads are compared."""
 
 import contextlib
 import shlex
@@ -20,7 +20,7 @@ until redis-cli -p {port} ping > /dev/null 2>&1; do sleep 0.2; done
 redis-benchmark -p {port} -t get -c 50 -n {requests} --csv > /dev/null; status=$?
 kill $server; wait $server; exit $status
 """
-# Two that write and sync at the same time, and between them programs that make files.
+# Two writers that write and sync at the same time, and a program that creates files between them.
 DISK = """
 for i in 1 2; do
     dd if=/dev/zero of={disk}/$i bs=16k count={writes} oflag=dsync 2> /dev/null & writers="$writers $!"
@@ -30,7 +30,7 @@ status=$?
 wait $writers || status=1
 exit $status
 """
-# Three that only calculate, on whatever CPUs there are.
+# Three processes that only calculate, on any CPUs.
 WORK = """
 for i in 1 2 3; do sha256sum {file} {file} {file} > /dev/null & workers="$workers $!"; done
 wait $workers
@@ -39,7 +39,7 @@ wait $workers
 
 @dataclass(frozen=True)
 class Workload:
-    """`script` is given the folder it may write into, and of how many parts it is to do one."""
+    """`script` gets the folder it may write into, and the divisor of the amount of work."""
 
     name: str
     script: Callable[[Path, int], str]
@@ -86,7 +86,7 @@ def disk(folder, part):
 
 @contextlib.contextmanager
 def ext4(folder):
-    """A file system of its own on a loop device."""
+    """Mounts a separate file system on a loop device."""
     image, where = folder / "image", folder / "disk"
     where.mkdir()
     with image.open("wb") as file:
@@ -112,6 +112,6 @@ WORKLOADS = {
 
 @contextlib.contextmanager
 def prepared(workload, folder, part):
-    """The script, with what it needs in place while this lasts."""
+    """The script, with its requirements in place for the duration of the block."""
     with ext4(folder) if workload.name == "disk" else contextlib.nullcontext():
         yield workload.script(folder, part)

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Runs the examples of README.md and docs/tutorial.md, and puts what they print into the pages.
 
-An example is a fenced block after a line `<!-- example -->`. Its lines that begin with `$ ` are commands; one shell runs
-those of a page in order, beginning in the repository's folder, with the rpcprobe of this tree before any other. What
-they print replaces the block's other lines, but for the line that names the machine, with `~/rpcprobe` for
-this folder. `<!-- example: first=20 -->` keeps the first 20 lines of what each prints. Captures that lie in the examples'
-folders are removed before and after.
+An example is a fenced block after a line `<!-- example -->`. Its lines that begin with `$ ` are
+commands. One shell runs the commands of a page in order, beginning in the repository's folder, with
+this tree's rpcprobe first on the PATH. Their output replaces the block's other lines, except the
+line that names the machine, with `~/rpcprobe` for this folder. `<!-- example: first=20 -->` keeps
+the first 20 lines of each command's output. Captures in the examples' folders are removed before
+and after.
 
-With --check nothing is run: it is an error if a block with a command of rpcprobe is no example (Markdown lists of
-commands without output are none), or if an example names a subcommand that there is not.
+With --check nothing is run. It is an error if a block with a command of rpcprobe is not an example
+(Markdown lists of commands without output do not count), or if an example names a subcommand that
+does not exist.
 
 Usage: run.py [--check] [PAGE ...]. Needs root, redis-server with redis-tools, mkfs.ext4; RPCPROBE names the program.
 Exit status: 0 if all commands succeeded (or all blocks are examples), else 1.
@@ -55,13 +57,13 @@ class Shell:
             env=environment,
             text=True,
         )
-        # sudo has a PATH of its own.
+        # sudo sets its own PATH.
         self.run(
             'sudo() { if [ "$(id -u)" = 0 ]; then "$@"; else command sudo env PATH="$PATH" "$@"; fi; }'
         )
 
     def run(self, command):
-        """What a command prints, and its exit status."""
+        """Runs a command; returns its output and exit status."""
         self.process.stdin.write(f"{command}\necho; echo '{DONE}' $?\n")
         self.process.stdin.flush()
         lines = []
@@ -82,7 +84,7 @@ class Shell:
 
 
 def commands(body):
-    """The commands of an example; a command goes on in the next line after a backslash."""
+    """The commands of an example; after a backslash, a command continues in the next line."""
     found, more = [], False
     for line in body.splitlines():
         if more:
@@ -96,7 +98,7 @@ def commands(body):
 
 
 def shown(block, shell, failed):
-    """The block with what its commands print now."""
+    """The block with the present output of its commands."""
     options = block["options"]
     if options is None:
         return block[0]
@@ -133,7 +135,7 @@ def regenerate(page):
 
 
 def check(page):
-    """What is wrong with a page's blocks."""
+    """The errors in a page's blocks."""
     subcommands = set(
         re.findall(r"^  ([a-z]+) ", subprocess.check_output([RPCPROBE, "--help"], text=True), re.M)
     )

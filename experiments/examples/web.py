@@ -6,7 +6,7 @@
   /save   commits a row to SQLite, under a lock
 
 `web.py` starts the server, lets --clients clients make --requests requests each, one in eight of them /save, and ends.
-With --wal the database appends to a log and leaves the disk to later.
+With --wal the database appends to a write-ahead log and writes its file later.
 """
 
 import argparse
@@ -26,7 +26,7 @@ lock = threading.Lock()
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # One write an answer.
+    # One write per answer.
     wbufsize = -1
 
     def do_GET(self):

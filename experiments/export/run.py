@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Exports of many requests: size, time and memory of each format.
 
-A real capture of `redis-benchmark` (or the one given) is repeated as in experiments/page until there are as many requests as
-asked for. Fails if four times as many requests take more than twice the memory."""
+A real capture of `redis-benchmark` (or the given capture) is repeated as in experiments/page until
+it has the requested number of requests. Fails if four times as many requests take more than twice
+the memory."""
 
 import argparse
 import gzip
@@ -16,7 +17,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def page():
-    """The study of pages, which makes the captures."""
+    """The module of experiments/page, which makes the captures."""
     spec = importlib.util.spec_from_file_location("page_run", HERE / "../page/run.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -24,7 +25,7 @@ def page():
 
 
 def compressed(file):
-    """Bytes of the file compressed, which the user interface opens as well."""
+    """The file's compressed size in bytes; the user interface opens compressed files as well."""
 
     class Count:
         bytes = 0

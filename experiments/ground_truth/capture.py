@@ -1,4 +1,4 @@
-"""What rpcprobe says, and each request as both know it."""
+"""Reads rpcprobe's requests and joins them with the target's log."""
 
 import bisect
 import json
@@ -13,7 +13,7 @@ from truth import Row
 
 @dataclass
 class Sample:
-    """One request as both know it."""
+    """One request in the target's log and in rpcprobe's report."""
 
     log: Row
     request: dict
@@ -46,7 +46,7 @@ def switches_missed(capture: Path) -> int:
 
 
 def join(log: list[Row], requests: list[dict]) -> tuple[list[Sample], list[str]]:
-    """Each logged request with the one attributed request inside its stamps."""
+    """Joins each logged request with the attributed request inside its stamps."""
     by_client: dict[int, list[dict]] = {}
     for request in requests:
         if request["client"]:

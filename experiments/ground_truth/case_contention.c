@@ -18,7 +18,7 @@ static void start_competitor(void)
             clock_spin(1000000);
 }
 
-/* What the scheduler accounts as time spent runnable during a spin that never sleeps. */
+/* The scheduler's account of time spent runnable during a spin that never sleeps. */
 static void spin_in_turns(struct kit_request *request)
 {
     struct usage before = usage_before();

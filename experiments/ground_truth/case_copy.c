@@ -1,13 +1,11 @@
 /*
- * Large payloads.  What the calls took is known: none of them sleeps, so it is their time by the
- * wall clock, where the scheduler says that the thread did not wait for a CPU.  The client sleeps
- * before it asks for its answer: a reader of a Unix socket is also woken when its peer makes room,
- * and would come in between.
+ * Large payloads.  The calls' time is known: no call sleeps, so it is their wall-clock time if the
+ * scheduler says that the thread did not wait for a CPU.  The client sleeps before it reads its
+ * answer: a reader of a Unix socket is also woken when its peer makes room, and would interfere.
  *
- * Copying is what the two long calls took more than the same calls for a few bytes, which the
- * server finds out on a channel of its own.  And what surrounds any call, such as finding the
- * caches full of other things, is what one takes that does nothing after as much memory was
- * touched.
+ * The copying time is the extra time of the two long calls, compared with the same calls for a few
+ * bytes, which the server measures on a separate channel.  The fixed cost of any call, including
+ * cold caches, is the time of an empty call after the same amount of memory was touched.
  */
 #include "cases.h"
 #include "give_up.h"

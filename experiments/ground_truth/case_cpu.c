@@ -10,14 +10,14 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* Of gaps by the wall clock, what a thread's CPU clock counts: other threads' time it does not. */
+/* The part of wall-clock gaps that a thread's CPU clock counts: all except other threads' time. */
 static uint64_t counted_ns(uint64_t gaps_ns, uint64_t wall_ns, uint64_t cpu_ns)
 {
     uint64_t off_ns = wall_ns > cpu_ns ? wall_ns - cpu_ns : 0;
     return gaps_ns > off_ns ? gaps_ns - off_ns : 0;
 }
 
-/* truth[1] tells how much of that time interrupts and the hypervisor may have taken. */
+/* truth[1] is the part of that time that interrupts and the hypervisor may have taken. */
 static void user_spin(struct kit_request *request)
 {
     uint64_t begin_ns = clock_ns();
@@ -44,7 +44,7 @@ static void open_zero(void)
         give_up("allocate", "a buffer");
 }
 
-/* By the thread's CPU clock: the call never sleeps, but may lose the CPU. */
+/* Measured by the thread's CPU clock: the call never sleeps, but may lose the CPU. */
 static void kernel_spin(struct kit_request *request)
 {
     size_t bytes = vary(request->seq, ZEROES_MOST / 4, ZEROES_MOST);
@@ -53,7 +53,7 @@ static void kernel_spin(struct kit_request *request)
     struct usage after = usage_after();
     if (got != (ssize_t)bytes)
         give_up("read", "/dev/zero");
-    /* Of the two clocks the less: asking for CPU time itself takes some. */
+    /* The smaller of the two clocks, because reading the CPU time itself takes time. */
     struct usage between = usage_between(before, after);
     request->row->truth[0] = between.cpu_ns < between.wall_ns ? between.cpu_ns : between.wall_ns;
 }
@@ -73,11 +73,11 @@ static void map_pages(void)
         give_up("map", "pages");
 }
 
-/* Batches of pages, so that reading the clock takes next to nothing of a batch. */
+/* Batches of pages, so that reading the clock is a negligible part of a batch. */
 #define BATCH_PAGES 16u
 #define BATCHES_MOST (PAGES_MOST / BATCH_PAGES)
 
-/* What batches took more than the quickest, of those that took half as much again. */
+/* The extra time of batches that took over 1.5 times as long as the fastest batch. */
 static uint64_t disturbed_ns(const uint64_t *batch_ns, unsigned batches)
 {
     uint64_t least_ns = UINT64_MAX, gaps_ns = 0;
@@ -90,7 +90,7 @@ static uint64_t disturbed_ns(const uint64_t *batch_ns, unsigned batches)
     return gaps_ns;
 }
 
-/* By the thread's CPU clock: to touch a page that is there takes next to nothing. */
+/* Measured by the thread's CPU clock: touching a page that is present takes negligible time. */
 static void faults(struct kit_request *request)
 {
     unsigned batches = (unsigned)vary(request->seq, PAGES_MOST / 4, PAGES_MOST) / BATCH_PAGES;
@@ -122,8 +122,9 @@ static void drop_pages(struct kit_request *request)
 /* ---- interrupts ---- */
 
 /*
- * Many timers that expire at one time are one long hard interrupt.  One timer is an interrupt, too,
- * and what comes with any interrupt (under a hypervisor more than its handler takes) is taken off.
+ * Many timers that expire at the same time are one long hard interrupt.  A single timer is an
+ * interrupt, too.  The fixed cost of any interrupt (under a hypervisor more than its handler takes)
+ * is subtracted.
  */
 #define TIMERS 8000
 #define PAUSE_US 40000
@@ -132,7 +133,7 @@ static void drop_pages(struct kit_request *request)
 static int timers[TIMERS];
 static uint64_t expiry_ns, one_timer_ns;
 
-/* To set them takes long, so it is done between requests: they expire in the next. */
+/* Setting the timers takes long, so it is done between requests: they expire in the next one. */
 static void set_timers(unsigned count, uint64_t in_ns)
 {
     expiry_ns = clock_ns() + in_ns;
@@ -145,18 +146,18 @@ static void set_timers(unsigned count, uint64_t in_ns)
             give_up("set", "a timer");
 }
 
-/* The gap that their expiry tears into a spin. */
+/* The gap in a spin that the timers' expiry causes. */
 static uint64_t interrupted_ns(void)
 {
     if (clock_ns() > expiry_ns - 60000)
-        return KIT_UNKNOWN; /* came too late to see it */
+        return KIT_UNKNOWN; /* too late to see the expiry */
     clock_spin_until(expiry_ns - 60000);
     struct usage before = usage_before();
     if (before.wall_ns > expiry_ns - 1000)
         return KIT_UNKNOWN;
     struct spun spun = clock_spin(200000);
     struct usage between = usage_between(before, usage_after());
-    /* When another thread came in between, the gap is not the interrupt's alone. */
+    /* If another thread ran in between, the gap is not only the interrupt's. */
     return between.runnable_ns == 0 ? spun.longest_gap_ns : KIT_UNKNOWN;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Waits for a file system and its device.  The truth is how long the thread was asleep in the call
+ * Waits for a file system and its device.  The truth is the time that the thread slept in the call,
  * by its own account: wall time less CPU time less time spent runnable.
  */
 #include "cases.h"
@@ -41,7 +41,7 @@ static void open_synced(void)
 static void sync_some(struct kit_request *request)
 {
     static char data[SYNCED_BLOCKS * BLOCK];
-    /* Appending: there is metadata to commit, too. */
+    /* Appends, so that there is metadata to commit, too. */
     if (write(synced_fd, data, sizeof data) != sizeof data)
         give_up("write", "a file");
     struct usage before = usage_before();
@@ -55,7 +55,7 @@ static void sync_some(struct kit_request *request)
 
 /* ---- more dirty pages than the kernel wants ---- */
 
-/* A pause is a tick or more; what is shorter is something else. */
+/* A pause by the kernel is a tick or more; shorter sleeps have other causes. */
 enum { DIRTIED = 1024 * 1024, DIRTIED_SLOTS = 32, LEAST_PAUSE_NS = 1000000 };
 
 static int dirtied_fd;
@@ -83,7 +83,7 @@ static void dirty_some(struct kit_request *request)
 
 static int writer;
 
-/* Many small changes of metadata, and then their commit, for ever. */
+/* Makes many small changes of metadata, commits them, and repeats for ever. */
 static _Noreturn void keep_journal_busy(void)
 {
     char path[PATH_MAX], name[32];
@@ -115,9 +115,9 @@ static void start_writer(void)
 {
     char path[PATH_MAX];
     /*
-     * Directories of their own, so that they do not wait for each other's lock; below one that is
-     * not the root, so that their inodes come from the same block group, and creating one changes
-     * blocks that the other's fsync is writing.
+     * Separate directories, so that the two processes do not wait for each other's lock.  Both
+     * are below a directory other than the root, so that their inodes come from the same block
+     * group, and creating a file changes blocks that the other process's fsync is writing.
      */
     in_dir(path, "shared");
     mkdir(path, 0700);

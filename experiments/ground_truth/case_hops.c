@@ -1,6 +1,6 @@
 /*
- * Work handed from one helper to the next and back.  Each helper spins; the sum of that is the
- * truth.  Whoever waits for a helper must not be said to wait: its time is the helper's work.
+ * Work handed from one helper to the next and back.  Each helper spins; the sum of the spins is the
+ * truth.  A wait for a helper must not be attributed as a wait: its time is the helper's work.
  */
 #include "cases.h"
 #include "clocks.h"
@@ -14,13 +14,13 @@
 
 enum { HELPERS = 4, SPIN_NS = 100000 };
 
-/* A way of waking the holder of a place; places 1 to HELPERS are the helpers', 0 the server's. */
+/* A way to wake the thread of a place; places 1 to HELPERS are the helpers', 0 is the server's. */
 struct baton {
     void (*pass)(unsigned place);
     void (*await)(unsigned place);
 };
 
-/* What helpers spun in the request under way; handed on with the baton. */
+/* The helpers' spinning time in the current request; passed on with the baton. */
 static uint64_t spun_ns;
 static const struct baton *baton;
 

@@ -1,8 +1,8 @@
 /*
  * All causes at random, two threads that serve two clients each, and competitors for the CPUs.
  *
- * Each cause is measured by itself.  What a thread measures with are calls, too: causes are chosen
- * so that theirs are told apart by the category (kernel.vfs and kernel.other are the measuring).
+ * Each cause is measured by itself.  A thread measures with system calls, too: the causes are
+ * chosen so that their categories differ from the measuring's (kernel.vfs and kernel.other).
  */
 #include "cases.h"
 #include "give_up.h"
@@ -22,19 +22,19 @@ enum { USER, KERNEL, FAULT, SLEEP, LOCK, BLOCK, HELPERS_RUNNABLE, ASKING_RUNNABL
 
 enum { PAGE = 4096, PAGES = 256, FAULTS = 48 };
 enum { READ_BYTES = 64 * 1024, READ_SLOTS = 256 };
-/* How far the scheduler's account of waiting may be from what can be seen without it. */
+/* Allowed difference of the scheduler's account of waiting from an independent measurement. */
 enum { BELIEVED_NS = 100000 };
 enum { COMPETITORS = 2, COMPETE_NS = 1000000, REST_NS = 3000000 };
 
-/* A helper of one server thread: it spins for it, or holds its mutex. */
+/* A helper of one server thread: it spins for the thread, or holds the thread's mutex. */
 struct helper {
     int asked, answered;    /* eventfds */
     pthread_mutex_t *holds; /* NULL: it spins */
     uint64_t amount_ns;
-    uint64_t spun_ns, runnable_ns; /* what it says of its work */
+    uint64_t spun_ns, runnable_ns; /* the helper's measurement of its work */
 };
 
-/* What each server thread has of its own. */
+/* State of each server thread. */
 static struct worker {
     struct helper spinner, holder;
     pthread_mutex_t mutex;
@@ -125,7 +125,7 @@ static void prepare_file(void)
     munmap(data, READ_BYTES);
 }
 
-/* Each on a CPU of its own, so that neither is free of one. */
+/* Each competitor is pinned to its own CPU, so that neither CPU is without a competitor. */
 static void start_competitors(void)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -143,7 +143,7 @@ static void start_competitors(void)
 
 static void set_up(void)
 {
-    /* For all threads to come: a timer ends when it was asked to. */
+    /* Applies to all threads created later: timers expire without slack. */
     prctl(PR_SET_TIMERSLACK, 1);
     prepare_file();
     start_competitors();
@@ -170,9 +170,9 @@ static void add(uint64_t *truth, uint64_t ns)
 }
 
 /*
- * The helper does something while this thread waits.  While it is asked, this thread is not what
- * the request waits for; so what it waits then for a CPU does not count.  Where the helper was done
- * before this thread began to wait, the two cannot be told apart.
+ * The helper works while this thread waits.  Once the helper is woken, the request does not wait
+ * for this thread, so this thread's waits for a CPU then do not count.  If the helper was done
+ * before this thread began to wait, the two threads' times cannot be separated.
  */
 static void ask_helper(struct helper *helper, uint64_t amount_ns, uint64_t *truth)
 {
@@ -228,9 +228,9 @@ static bool near(uint64_t a, uint64_t b)
 }
 
 /*
- * Does one cause and gives what it took, by its own measure.  A sleep that by the scheduler's
- * account lasted longer than it was asked for, or a spin that missed more time than that says it
- * waited, or less, shows that the account is wrong in this request.
+ * Runs one cause and adds its time, by its own measure.  The scheduler's account is wrong in this
+ * request if it says that a sleep lasted another time than requested, or if a spin missed more or
+ * less time than the account says that it waited.
  */
 static void cause(unsigned which, struct worker *worker, struct kit_request *request)
 {

@@ -11,9 +11,9 @@ enum { CHUNK = 64 * 1024, LARGE = 8 * CHUNK };
 static char chunk[CHUNK];
 
 /*
- * The client fills the channel and blocks, as the server spins before it takes each chunk: the time
- * is the server's work, not a wait of the client.  On one CPU the server would come to wait for a
- * client that waits for the CPU.
+ * The client fills the channel and blocks, because the server spins before it takes each chunk.
+ * The time is the server's work, not a wait of the client.  On a single CPU the server would wait
+ * for a client that waits for the CPU.
  */
 static void read_slowly(struct kit_request *request)
 {
@@ -45,7 +45,7 @@ static void start_reader(void)
             nanosleep(&slow, NULL);
         }
     }
-    /* So that it is full when the first request comes: more than goes in at once, and then some. */
+    /* Fills the channel before the first request: writes more than fits at once, and some more. */
     for (int i = 0; i < 4; i++)
         kit_write(sink.client.out, chunk, CHUNK);
 }
@@ -63,7 +63,7 @@ static void end_reader(void)
     kit_kill(&reader, 1);
 }
 
-/* ---- a burst: how long each request queued is told by the stamps of all ---- */
+/* ---- a burst: the stamps of all requests give each request's queueing time ---- */
 
 static void take_turns(struct kit_request *request)
 {

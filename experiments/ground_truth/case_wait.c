@@ -1,4 +1,4 @@
-/* Waits that a thread of the server decides on itself: for a timer, for a lock. */
+/* Waits that a server thread starts by itself: for a timer, for a lock. */
 #include "cases.h"
 #include "clocks.h"
 #include "give_up.h"
@@ -10,13 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Without slack a timer ends when it was asked to. */
+/* Without slack a timer expires at the requested time. */
 static void no_slack(void)
 {
     prctl(PR_SET_TIMERSLACK, 1);
 }
 
-/* Asked for, not measured: what comes on top (the timer's delay) is in the error. */
+/* The truth is the requested time, not a measured one: the timer's delay is part of the error. */
 static void sleep_some(struct kit_request *request)
 {
     uint64_t until = clock_ns() + vary(request->seq, 1000000, 3000000);
@@ -59,7 +59,7 @@ static void await_event(int fd)
         give_up("read", "an eventfd");
 }
 
-/* It sleeps while it holds the mutex, so that who wants it gets to try even on a single CPU. */
+/* Sleeps while it holds the mutex, so that another thread can try to lock it even on one CPU. */
 static void *hold(void *unused)
 {
     (void)unused;
@@ -85,7 +85,7 @@ static void start_holder(void)
         give_up("start", "a thread");
 }
 
-/* From the attempt to lock to the holder's word that it lets go. */
+/* Measures from the attempt to lock until the holder's stamp of its release. */
 static void lock(struct kit_request *request)
 {
     hold_ns = vary(request->seq, 500000, 1500000);

@@ -1,25 +1,25 @@
-"""What is injected, where it must be found, and how well."""
+"""The injected causes, the categories in which they must be found, and the allowed errors."""
 
 from dataclasses import dataclass, replace
 
-# What must hold; relative to the injected amount, whichever is larger.
+# Allowed errors: a share of the injected amount or nanoseconds, whichever is larger.
 MEDIAN_SHARE, MEDIAN_NS = 0.02, 5_000
 P99_SHARE, P99_NS = 0.10, 50_000
-# Where the target tells how much was taken from it meanwhile.
+# For cases in which the target measures how much time was taken from it meanwhile.
 GAPS_KNOWN_P99 = (0.05, 25_000)
-# Where all causes are at work at once; see README.md, "mixed".
+# For all causes at once; see README.md, "mixed".
 MIXED_MEDIAN_SHARE, MIXED_MEDIAN_NS = 0.10, 25_000
 MIXED_P99_SHARE, MIXED_P99_NS = 0.40, 200_000
 UNATTRIBUTED_SHARE = 0.005
 MIN_REQUESTS = 200
-# Of a cause that comes by chance.
+# The least number of requests that must meet a cause that occurs by chance.
 MIN_MET = 30
-# Of a cause at random and its category, over all requests.
+# The least correlation between a random cause and its category, over all requests.
 MIN_CORRELATION = 0.99
 
 ALL = ("pipe", "unix", "tcp")
 
-# Waits: no cause must turn up in one where it does not belong.
+# Categories of waits. No cause may appear in a wait to which it does not belong.
 WAITS = (
     "lock",
     "journal",
@@ -34,22 +34,22 @@ WAITS = (
     "unattributed",
 )
 KERNEL_WAITS = ("journal", "block_io", "writeback", "lock")
-# A client that lost its CPU is late to read its answer; on a busy machine that is not rare.
+# A client that lost its CPU reads its answer late, which is common on a busy machine.
 NOISE = ("queue.pipe", "queue.socket")
 
 
 @dataclass(frozen=True)
 class Check:
-    """A column of the log, and the categories whose sum it must be.
+    """A column of the log, and the categories whose sum it must equal.
 
-    "kernel.*" and "queue.*" are those of the transport.
+    "kernel.*" and "queue.*" stand for the transport's categories.
     """
 
     truth: str
     categories: tuple[str, ...]
     transports: tuple[str, ...] = ALL
-    # A column of the log: how much of the truth interrupts and the hypervisor may have taken, which
-    # need not be found in these categories.
+    # A column of the log: the part of the truth that interrupts and the hypervisor may have taken.
+    # This part need not be found in these categories.
     gaps: str | None = None
 
     def on(self, transport: str) -> "Check":
@@ -63,26 +63,27 @@ class Case:
     name: str
     checks: tuple[Check, ...]
     transports: tuple[str, ...] = ("pipe",)
-    # Waits that are allowed besides those checked, as other causes are at work, too.
+    # Waits that are allowed besides those checked, because other causes occur, too.
     beside: tuple[str, ...] = ()
-    # Where it creates files: a small ext4 image of its own, one that may have few dirty pages, memory,
-    # or the directory given.
+    # Where it creates files: "ext4", a small separate image; "slow", such an image with a limit on
+    # dirty pages; "memory", a tmpfs; or "disk", the given directory.
     where: str = "disk"
-    # The cause comes by chance: compared are the requests that met it, or are said to have.
+    # The cause occurs by chance: only requests that met it, or to which it was attributed, are
+    # compared.
     by_chance: bool = False
-    # All causes at once: over all requests, each must go with its category.
+    # All causes at once: over all requests, each must correlate with its category.
     correlate: bool = False
-    # The bounds of the error at p50 and p99: share and ns, whichever is larger.
+    # The bounds of the error at p50 and p99: a share or ns, whichever is larger.
     median: tuple[float, int] = (MEDIAN_SHARE, MEDIAN_NS)
     p99: tuple[float, int] = (P99_SHARE, P99_NS)
-    # Requests for every one that is asked for on the command line, or so many whatever is asked.
+    # `times`: the factor on the command line's number of requests. `requests`: a fixed number.
     times: int = 1
     requests: int | None = None
     # Categories that must not occur at all.
     nothing: tuple[str, ...] = ()
-    # A column of the log that must not be 0 in most requests, or the case did not do its work.
+    # A column of the log that is not 0 in most requests if the case did its work.
     proof: str | None = None
-    # Whether openat() is to be looked at, side by side with the other file systems.
+    # Whether to examine openat(), side by side with the other file systems.
     spike: bool = False
 
     def checks_on(self, transport: str) -> list[Check]:
@@ -115,7 +116,8 @@ CASES = [
             Check("calls_ns", ("kernel.*", "copy", "interrupt"), ("pipe", "unix")),
             # Loopback's receiving side runs in the sender's call.
             Check("calls_ns", ("kernel.*", "copy", "wire.stack", "interrupt"), ("tcp",)),
-            # The client looks at its clocks before it tells the server to begin, and asks late.
+            # The client reads its clocks before it tells the server to begin, and reads its answer
+            # late.
             Check("queued_ns", ("queue.*",)),
             Check("copy_ns", ("copy", "interrupt"), ("pipe", "unix")),
         ),

@@ -61,7 +61,7 @@ static uint64_t read_run_delay(void)
     if (length <= 0)
         give_up("read", "/proc/thread-self/schedstat");
     text[length] = '\0';
-    /* By hand: this is done within requests. */
+    /* Parsed by hand, because this runs within requests. */
     const char *second = strchr(text, ' ');
     if (!second)
         give_up("understand", "/proc/thread-self/schedstat");

@@ -1,6 +1,6 @@
 /*
- * inject: a server that spends known time on known things, and logs, request by request, what it
- * spent by its own clocks.
+ * inject: a server that spends known times on known causes, and logs, request by request, the times
+ * by its own clocks.
  */
 #include "cases.h"
 #include "give_up.h"

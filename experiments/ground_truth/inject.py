@@ -1,4 +1,4 @@
-"""Runs ./inject in a case, on the file system that the case asks for."""
+"""Runs a case of ./inject on the file system that the case needs."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ INJECT = Path(__file__).resolve().parent / "inject"
 
 
 def run_target(argv: list, timeout_s: float) -> str | None:
-    """Why it failed, if it did."""
-    # In a group of its own, so that all of it can be ended.
+    """Runs the target; returns the reason of a failure, or None."""
+    # In its own process group, so that all its processes can be ended.
     child = subprocess.Popen([str(a) for a in argv], start_new_session=True)
     try:
         status = child.wait(timeout=timeout_s)
@@ -35,7 +35,7 @@ def inject(
     timeout_s: float,
     program: list = (INJECT,),
 ) -> str | None:
-    """`folder`: where its file system may lie; `program`: what runs. Why it failed, if it did."""
+    """Runs `program` on a file system in `folder`; returns the reason of a failure, or None."""
     with mounted(folder, case.where) as place:
         argv = [*program, "-n", requests, "-t", transport, "-d", place, "-l", log, case.name]
         return run_target(argv, timeout_s)

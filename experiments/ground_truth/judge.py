@@ -1,4 +1,4 @@
-"""The verdict: each request's injected amount against what was attributed."""
+"""The verdict: compares each request's injected and attributed amounts."""
 
 import math
 
@@ -19,13 +19,13 @@ from truth import UNKNOWN, Row
 
 
 def quantile(values: list[float], q: float) -> float:
-    """The smallest value that at least a share q of them does not exceed."""
+    """The smallest value that at least a share q of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -int(-q * len(ordered) // 1) - 1)] if ordered else 0
 
 
 def correlation(xs: list[int], ys: list[int]) -> float:
-    """Pearson's; 0 where one of them never changes."""
+    """Pearson's correlation; 0 if one of the series is constant."""
     n = len(xs)
     if n == 0:
         return 0
@@ -44,7 +44,7 @@ def meets(sample: Sample, check: Check) -> bool:
 
 
 def apart_ns(sample: Sample, check: Check) -> int:
-    """Error of a request: of gaps, as much as was found may be the cause's."""
+    """Error of a request. A finding may fall short of the truth by up to the gaps without error."""
     truth, found = sample.log[check.truth], sample.attributed(check.categories)
     gaps = sample.log[check.gaps] if check.gaps else 0
     return abs(found - min(max(found, truth - gaps), truth))
@@ -59,10 +59,10 @@ def judge_check(check: Check, samples: list[Sample], case: Case) -> dict:
     truths = [sample.log[check.truth] for sample in samples]
     founds = [sample.attributed(check.categories) for sample in samples]
     biases = [found - truth for found, truth in zip(founds, truths, strict=True)]
-    # At the median nothing is to be disturbed: gaps are no excuse there.
+    # The median request is assumed undisturbed, so gaps do not excuse its error.
     errors = [abs(bias) for bias in biases]
     apart = [apart_ns(sample, check) for sample in samples]
-    # Each against the bound of its own request, as no two are given the same amount.
+    # Each error relative to the bound of its own request, because the injected amounts differ.
     excess50, excess99 = (
         [error / max(share * truth, ns) for error, truth in zip(of, truths, strict=True)]
         for of, (share, ns) in ((errors, case.median), (apart, case.p99))
@@ -110,7 +110,7 @@ def failures_of(check: dict, case: Case) -> list[str]:
 
 
 def judge_strays(checks: list[Check], case: Case, samples: list[Sample]) -> tuple[dict, list[str]]:
-    """Nothing of the cause in any other wait."""
+    """Checks that nothing of the cause is in any other wait."""
     expected = {category for check in checks for category in check.categories}
     others = tuple(c for c in WAITS if c not in expected and c not in case.beside)
     all_known = [s for s in samples if all(s.log[check.truth] != UNKNOWN for check in checks)]

@@ -16,9 +16,9 @@ struct thread {
         struct kit_row *rows;
     } clients[KIT_CLIENTS];
     struct pollfd polled[KIT_CLIENTS];
-    unsigned turn;     /* who is looked at first */
+    unsigned turn;     /* the client that is checked first */
     unsigned requests; /* of each client */
-    unsigned taken;    /* of the client, where there is only one */
+    unsigned taken;    /* of the client, if there is only one */
     uint64_t poll_from_ns, poll_to_ns, poll_runnable_ns;
 };
 
@@ -39,7 +39,7 @@ static void await_any(struct thread *thread)
 /* The next client with a request; -1 when all have left. */
 static int next(struct thread *thread)
 {
-    /* With a single client there is no need to look where the request comes from. */
+    /* With a single client there is no need to find the request's client. */
     if (thread->count == 1)
         return thread->polled[0].fd >= 0 ? 0 : -1;
     for (;;) {
@@ -63,7 +63,7 @@ static int next(struct thread *thread)
     }
 }
 
-/* It must not sleep: to be woken in the middle of the write is what is to be avoided. */
+/* Spins, because a sleeping server would be woken in the middle of the write. */
 static void await_written(const struct kit_row *row)
 {
     while (*(volatile const uint64_t *)&row->written_ns == 0)

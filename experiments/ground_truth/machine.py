@@ -1,4 +1,4 @@
-"""The machine under the target: file systems, and CPUs that do not go idle."""
+"""Prepares the machine for the target: file systems, and CPUs that do not go idle."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ DIRTY_BYTES = 1 << 20
 
 
 class GivenUp(SystemExit):
-    """It cannot be run, and why. Ends the program with status 2 where nobody catches it."""
+    """A case cannot be run, with the reason. If not caught, ends the program with status 2."""
 
     def __init__(self, why: str):
         super().__init__(2)
@@ -32,7 +32,7 @@ def tool(*argv: str | Path) -> str:
 
 @contextmanager
 def mounted(scratch: Path, kind: str):
-    """A file system of the kind, unmounted and forgotten at the end, however that comes."""
+    """Mounts a file system of the kind; unmounts and removes it at the end, also after an error."""
     if kind == "disk":
         yield scratch
         return
@@ -44,10 +44,10 @@ def mounted(scratch: Path, kind: str):
         if kind in ("ext4", "slow"):
             with image.open("wb") as file:
                 file.truncate(96 << 20)
-            # The smaller the journal, the sooner who changes metadata must wait for a commit.
+            # With a small journal, changes of metadata soon wait for a commit.
             tool("mkfs.ext4", "-q", "-F", "-b", "1024", "-J", "size=1", image)
             tool("mount", "-o", "loop,commit=1", image, place)
-            # Past the page cache below, so that a commit takes as long as a device does.
+            # Direct I/O bypasses the lower page cache, so that a commit takes a device's time.
             loops = tool("losetup", "--noheadings", "--output", "NAME", "--associated", image)
             tool("losetup", "--direct-io=on", loops.strip())
             if kind == "slow":
@@ -58,9 +58,9 @@ def mounted(scratch: Path, kind: str):
         yield place
     finally:
         if device:
-            # The device is there for others, too.
+            # Reset the limit, because the loop device remains for other users.
             limit_dirty_pages(device, strict=0, max_ratio=100)
-        # Where nothing is mounted any more there is nothing to do; who is still there is told.
+        # umount reports processes that still use the file system.
         if os.path.ismount(place):
             done = subprocess.run(["umount", str(place)], capture_output=True)
             if done.returncode != 0:
@@ -70,7 +70,7 @@ def mounted(scratch: Path, kind: str):
 
 
 def limit_dirty_pages(device: Path, strict: int, **limit: int):
-    """Who dirties more pages of the device than that must wait, `strict` however much memory there is."""
+    """Limits the device's dirty pages: beyond it, writers wait (`strict`: despite free memory)."""
     number = Path("/sys/block", device.name, "dev").read_text().strip()
     limits = Path("/sys/class/bdi", number)
     for name, value in ({"strict_limit": strict} | limit).items():
@@ -82,10 +82,10 @@ def limit_dirty_pages(device: Path, strict: int, **limit: int):
 
 @contextmanager
 def cpus_awake():
-    """Keeps every CPU from going idle, with threads that give way to any other at once.
+    """Keeps every CPU from going idle, with processes that yield to any other at once.
 
-    To wake an idle CPU takes long, most of all a virtual one, and it is not the cause under test;
-    the kernel's own accounting, which is the truth of some cases, counts it as sleep.
+    Waking an idle CPU takes long, above all a virtual CPU, and is not the cause under test. The
+    kernel's own accounting, which is the truth of some cases, counts this time as sleep.
     """
     pids = []
     try:

@@ -16,7 +16,7 @@ def need_pyarrow():
 
 
 def rows_of(case: Case, result: dict, samples: list[Sample]) -> list[dict]:
-    """Of each request, what was injected and attributed: a row for each check."""
+    """The injected and attributed amounts: a row per request and check."""
     rows = []
     for sample in samples:
         for check in case.checks_on(result["transport"]):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The reduced form: a few requests of every case, one capture of them all, judged by shares at the median.
+"""The reduced form: a few requests of every case in one capture, judged by shares at the median.
 
-For kernels that run in software emulation, where each hook and each wake-up takes many times as long, so that bounds in
-nanoseconds say nothing. There the two halves are apart: what injects runs in the guest, and needs nothing but Python's
-own modules.
+For kernels in software emulation, where each hook and each wake-up takes many times as long, so
+that bounds in nanoseconds are meaningless. There the two halves are separate: the injecting half
+runs in the guest and needs only Python's own modules.
 
-reduced.py inject FOLDER [CASE...]                  runs the cases; leaves their logs
-reduced.py judge FOLDER CAPTURE RPCPROBE [CASE...]  prints what came of each, as JSON
+reduced.py inject FOLDER [CASE...]                  runs the cases and writes their logs
+reduced.py judge FOLDER CAPTURE RPCPROBE [CASE...]  prints the result of each case as JSON
 """
 
 import argparse
@@ -27,18 +27,18 @@ from truth import UNKNOWN, Row, load_log
 
 REQUESTS = 25
 TIMEOUT_S = 120
-# Found, over injected, at the median: a CPU that stands still in the middle of a request, as those of guests do, disturbs that
-# one's truth.
+# Allowed ratio of attributed to injected, at the median. A guest's CPU may stand still in the
+# middle of a request, which disturbs that request's truth.
 LOW, HIGH = 0.9, 1.25
-# In waits where nothing of the cause belongs, over injected.
+# Allowed ratio to injected of time in waits to which the cause does not belong.
 STRAYS = 0.1
-# Requests that must have met the cause, else nothing is shown.
+# Requests that must have met the cause; with fewer, the case is not judged.
 MIN_MET = 5
 
 
 def runs_of(names: list[str]) -> list[tuple[Case, str]]:
-    """Cases by name, or all, each over its first transport. Not where all causes are at work at once: in emulation the
-    target's own measuring takes longer than what it injects."""
+    """The named cases, or all, each over its first transport. Omits cases with all causes at once:
+    in emulation the target's own measuring takes longer than the injected causes."""
     cases = [case for case in CASES if not case.correlate]
     return [(case, case.transports[0]) for case in cases if not names or case.name in names]
 
@@ -48,14 +48,16 @@ def folder_of(folder: Path, case: Case, transport: str) -> Path:
 
 
 def inject_all(folder: Path, runs: list[tuple[Case, str]]):
-    """What each leaves: log.csv or, in `failed` or `skipped`, why there is none."""
+    """Runs the cases. Each leaves log.csv, or a file `failed` or `skipped` with the reason."""
     with tempfile.TemporaryDirectory() as scratch, cpus_awake():
-        # In memory, where files of another machine would have to be waited for: the program, and what it writes.
+        # The program and its log are in memory: accesses to the host's files would have to be
+        # waited for.
         program, log = shutil.copy2(INJECT, scratch), Path(scratch, "log.csv")
         for case, transport in runs:
             place = folder_of(folder, case, transport)
             place.mkdir(parents=True)
-            # Who waits for a disk gets one: where the folder lies there may be none, but files of another machine.
+            # Cases that wait for a disk get an image: the folder may be on the host's files, not on
+            # a disk.
             if case.where == "disk" and any("block_io" in c.categories for c in case.checks):
                 case = replace(case, where="ext4")
             try:
@@ -69,7 +71,7 @@ def inject_all(folder: Path, runs: list[tuple[Case, str]]):
 
 
 def judge_check(check: Check, samples: list[Sample]) -> tuple[str, bool | None]:
-    """What was found, and whether that is right; None: the target cannot tell here what it injected."""
+    """The finding, and whether it is right (None: the target could not measure the injection)."""
     met = [s for s in samples if s.log[check.truth] not in (0, UNKNOWN)]
     if len(met) < MIN_MET:
         return f"{check.truth} not known here", None
@@ -79,7 +81,7 @@ def judge_check(check: Check, samples: list[Sample]) -> tuple[str, bool | None]:
 
 
 def strays(case: Case, checks: list[Check], samples: list[Sample]) -> float:
-    """In waits where nothing of the cause belongs, over what was injected."""
+    """Median ratio to injected of time in waits to which the cause does not belong."""
     expected = {category for check in checks for category in check.categories}
     others = [c for c in WAITS if c not in (*expected, *case.beside, *NOISE)]
 
@@ -91,7 +93,7 @@ def strays(case: Case, checks: list[Check], samples: list[Sample]) -> float:
 
 
 def judge_shares(case: Case, transport: str, log: list[Row], requests: list[dict]) -> dict:
-    """Notes, failures, and whether it shows nothing here."""
+    """Notes, failures, and whether the case could not be judged here."""
     samples, problems = join(log, requests)
     failures = problems[:3]
     notes = [f"{len(samples)} of {len(log)}"]

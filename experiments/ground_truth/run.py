@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Does rpcprobe put a known cause into the right category, in the right amount?
 
-Runs every case of ./inject (or those named) under rpcprobe, and compares, request by request, what
-the target knows of itself with what rpcprobe says. Needs root. Exit status: 0 if every case
+Runs every case of ./inject (or the named cases) under rpcprobe. Compares, request by request, the
+target's own measurements with rpcprobe's attribution. Needs root. Exit status: 0 if every case
 passed, 1 if one failed, 2 if one could not be run.
 """
 
@@ -69,7 +69,8 @@ def run_once(
 def run_case(
     case: Case, transport: str, options: argparse.Namespace, scratch: Path
 ) -> tuple[dict, list[Sample]]:
-    """Again if it fails: other programs may have had the machine. Each failure is told."""
+    """Runs a case, again after a failure, which other programs may have caused. Reports each
+    failure."""
     former = []
     for left in reversed(range(options.tries)):
         result, samples = run_once(case, transport, options, scratch)
@@ -81,7 +82,7 @@ def run_case(
 
 
 def stop(number, frame):
-    """As for Ctrl-C: through every `finally`."""
+    """Ends the program like Ctrl-C, so that every `finally` block runs."""
     raise KeyboardInterrupt
 
 
@@ -132,8 +133,8 @@ def select(options: argparse.Namespace) -> list[tuple[Case, str]]:
 
 
 def stolen() -> tuple[float, float]:
-    """Seconds the hypervisor has taken from all CPUs, by the kernel's account (proc_stat(5)), and those
-    that have gone by on them."""
+    """Seconds that the hypervisor has stolen from all CPUs, by the kernel's account (proc_stat(5)),
+    and the total of seconds on all CPUs."""
     fields = [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
     hz = os.sysconf("SC_CLK_TCK")
     return fields[7] / hz, sum(fields) / hz

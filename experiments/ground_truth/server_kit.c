@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A pause between requests lets the server finish what it does after its answer. */
+/* A pause between requests lets the server finish its work after its answer. */
 #define PAUSE_US 200
 
 const char *kit_dir = ".";
@@ -26,7 +26,7 @@ uint32_t kit_length(const struct kit_case *injected, unsigned seq)
     return (uint32_t)vary(seq, injected->least_bytes, injected->most_bytes);
 }
 
-/* Page faults of the log would be found in the requests. */
+/* Populates the log, whose page faults would otherwise be part of the requests. */
 static void populate(struct kit_row *rows, size_t bytes)
 {
     if (madvise(rows, bytes, MADV_POPULATE_WRITE) < 0)
@@ -47,7 +47,7 @@ static void ask_one(const struct kit_case *injected, struct ends to, uint32_t *f
     uint64_t written_ns = clock_ns();
     if (watch)
         written = usage_after();
-    /* The server may wait for it. */
+    /* The server may spin until this is set. */
     *(volatile uint64_t *)&row->written_ns = written_ns;
     if (injected->ask_late_us) {
         const struct timespec late = {.tv_nsec = injected->ask_late_us * 1000l};
@@ -86,7 +86,7 @@ static void ask(const struct kit_case *injected, struct ends to, unsigned reques
     free(frame);
 }
 
-/* Each process keeps its own ends only, as it must see when the other has left. */
+/* Each process keeps only its own ends, so that it sees when the other process has left. */
 static void keep(const struct channel *channels, unsigned clients, int client)
 {
     for (unsigned i = 0; i < clients; i++) {

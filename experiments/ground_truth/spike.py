@@ -1,4 +1,4 @@
-"""The openat() that waits for a commit: one file system beside the other."""
+"""Examines openat() calls that wait for a commit, on one file system beside the other."""
 
 import re
 from pathlib import Path
@@ -6,16 +6,16 @@ from pathlib import Path
 from capture import Sample, ask
 from judge import quantile
 
-# So many requests with the longest waits are looked at, segment by segment.
+# The number of requests, those with the longest waits, that are examined segment by segment.
 LOOKED_AT = 10
 EXPLAINED = re.compile(r"commit of transaction (\d+) on \S+, in openat")
 DEVICE = re.compile(r"its device (\d+) %")
-# Who finds the journal full writes what is in it to its place, and waits for the device itself.
+# A thread that finds the journal full writes its contents to their place, and waits for the device.
 ROOM = re.compile(r"(write of \d+ bytes|flush) .*in openat .*, to make room in the full journal$")
 
 
 def journal_waits(rpcprobe: str, capture: Path, samples: list[Sample]) -> list[dict]:
-    """The waits for the journal of those who waited longest for it."""
+    """The waits for the journal in the requests that waited longest for it."""
     met = [sample for sample in samples if sample.attributed(("journal",))]
     met.sort(key=lambda sample: sample.attributed(("journal",)), reverse=True)
     waits = []
@@ -50,8 +50,8 @@ def look(rpcprobe: str, capture: Path, samples: list[Sample]) -> dict:
 
 
 def failures_of(spike: dict) -> list[str]:
-    """Where there is a journal, each wait names its transaction and its device's time, or the request
-    to the device that it made itself."""
+    """Each wait for the journal must name its transaction and its device's time, or the request
+    that the waiting thread itself sent to the device."""
     explained = spike["waits_with_device_n"] + spike["waits_for_room_n"]
     lacking = spike["waits_looked_at_n"] - explained
     return [f"{lacking} waits for the journal lack transaction or device"] if lacking else []

@@ -1,4 +1,4 @@
-"""One line a check, on standard output."""
+"""Prints one line per check on standard output."""
 
 import sys
 

@@ -26,7 +26,7 @@ static void set_option(int fd, int level, int option, int value)
         give_up("set an option of", "a socket");
 }
 
-/* The kernel doubles what is asked for, to have room for its own books. */
+/* The kernel doubles the requested size, to have room for its own bookkeeping. */
 static void set_buffers(int fd, int bytes)
 {
     if (bytes == 0)
@@ -55,7 +55,7 @@ static void open_unix(int fds[2], int buffer_bytes)
     set_buffers(fds[1], buffer_bytes);
 }
 
-/* The size of the buffers is agreed upon when connecting, so it is set before. */
+/* Connecting negotiates the size of the buffers, so it is set before. */
 static void open_tcp(int fds[2], int buffer_bytes)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -1,6 +1,6 @@
-"""The target's log, and what follows from its stamps.
+"""The target's log, and the values derived from its stamps.
 
-Nothing here knows what rpcprobe says.
+This module does not use rpcprobe's results.
 """
 
 import csv
@@ -8,23 +8,23 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-# In a log: the target itself cannot tell.
+# In a log: the target itself does not know the value.
 UNKNOWN = 2**64 - 1
-# Who comes back from a short call later than this may have lost its CPU on the way: when the bytes
-# were there is then not known.
+# A thread that returns later than this from a short call may have lost its CPU during the call. The
+# time at which the bytes arrived is then unknown.
 LONG_CALL_NS = 20_000
 
 Row = dict[str, int]
 
 
 def read_log(path: Path) -> list[Row]:
-    """What is in a log."""
+    """Reads a log."""
     with path.open(newline="") as file:
         return [{key: int(value) for key, value in row.items()} for row in csv.DictReader(file)]
 
 
 def load_log(path: Path) -> list[Row]:
-    """And what follows from it."""
+    """Reads a log and adds the derived values."""
     rows = read_log(path)
     add_queued(rows)
     nothing_ns = median(row.get("nothing_ns", 0) for row in rows)
@@ -40,11 +40,11 @@ def load_log(path: Path) -> list[Row]:
 
 
 def add_queued(rows: list[Row]):
-    """For how long the message of each was there and nobody asked for it.
+    """Adds the time for which each request's message waited to be read.
 
-    A server that waited in poll() was woken by the first message, and not by those that came before
-    it had a CPU: those queued. While it did anything else, all did; also the one that woke it, if
-    it then took another's first.
+    The first message wakes a server that waits in poll(). Messages that arrive before the server
+    has a CPU queue. Messages that arrive while the server does anything else all queue. The message
+    that woke the server queues, too, if the server then takes another message first.
     """
     by_poll: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in rows:
@@ -72,32 +72,32 @@ def add_queued(rows: list[Row]):
 
 
 def away(row: Row) -> int:
-    """How long, at most, the client may have been off its CPU after its bytes were there."""
+    """The longest time that the client may have been off its CPU after its bytes had arrived."""
     return row["written_ns"] - row["start_ns"] - row.get("write_awake_ns", 0)
 
 
 def blocked(row: Row) -> bool:
-    """Whether the full buffer is all that kept the client in its write.
+    """Returns whether only the full buffer kept the client in its write.
 
-    One without a CPU when there is room again lets the server wait for it; so does one whose CPU
-    stands still, as a virtual one may: its clock then runs on.
+    If the client has no CPU when there is room again, the server waits for it. The same holds if
+    the client's CPU stands still, as a virtual CPU may: its clock then runs on.
     """
     return away(row) <= LONG_CALL_NS and 2 * row["write_asleep_ns"] >= row["write_awake_ns"]
 
 
 def interrupted(row: Row) -> bool:
-    """Whether one of the two long calls lost its CPU: for how long is then not known.
+    """Returns whether a thread lost its CPU in one of the two long calls, for an unknown time.
 
-    A wake-up that wants a CPU sets its clock, and the switch, when the call is over, takes the time
-    from there (rq_clock_skip_update() in wakeup_preempt(), kernel/sched/core.c).
+    A wake-up that preempts sets the run queue's clock. The switch at the end of the call uses that
+    time (rq_clock_skip_update() in wakeup_preempt(), kernel/sched/core.c).
     """
     return max(away(row), row["taking_runnable_ns"]) > LONG_CALL_NS
 
 
 def calls(row: Row, nothing_ns: int) -> int:
-    """All four calls of a request whose client asks late: nobody is woken by them.
+    """The time of all four calls of a request whose client reads late: no call wakes a thread.
 
-    Less what surrounds each: what a call takes that does nothing.
+    The time of an empty call is subtracted from each.
     """
     short = (row["answered_ns"] - row["answering_ns"], row["end_ns"] - row["asked_ns"])
     if max(short) > LONG_CALL_NS or interrupted(row):
@@ -107,14 +107,14 @@ def calls(row: Row, nothing_ns: int) -> int:
 
 
 def copied(row: Row) -> int:
-    """What the client's write and the server's read took more than those of a few bytes."""
+    """The extra time of the client's write and server's read over that of calls of a few bytes."""
     if interrupted(row):
         return UNKNOWN
     return max(row["write_awake_ns"] + row["read_awake_ns"] - row["few_ns"], 0)
 
 
 def add_late(row: Row):
-    """What the client did not ask for its answer, which was there."""
+    """Adds the time for which the answer was there before the client asked for it."""
     if row["queued_ns"] == UNKNOWN or row["asked_ns"] <= row["answering_ns"]:
         return
     if row["answered_ns"] - row["answering_ns"] > LONG_CALL_NS:
@@ -124,13 +124,13 @@ def add_late(row: Row):
 
 
 def runnable(row: Row) -> int:
-    """Waiting for a CPU: the server in its service and its wake-up, the client for its answer."""
+    """Time waiting for a CPU: the server's in service and wake-up, the client's for its answer."""
     if UNKNOWN in (row["helpers_runnable_ns"], row["woke"]):
         return UNKNOWN
-    # Of a wait in which a thread was also woken in vain, no more than lies after the message.
+    # In a wait with additional spurious wake-ups, count at most the time after the message.
     woken = min(row["poll_runnable_ns"], row["poll_to_ns"] - row["start_ns"]) if row["woke"] else 0
     answered = min(row["read_runnable_ns"], max(row["end_ns"] - row["answering_ns"], 0))
     served = row["served_runnable_ns"] - row["asking_runnable_ns"] + row["helpers_runnable_ns"]
     in_all = max(served, 0) + woken + answered
-    # Nobody waits for longer than all of it took.
+    # The waits cannot exceed the whole request.
     return in_all if in_all <= row["end_ns"] - row["start_ns"] else UNKNOWN

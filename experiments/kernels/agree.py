@@ -1,4 +1,4 @@
-"""Whether a workload looks the same without and with functions hooked themselves."""
+"""Compares the attribution of a workload without and with direct hooks on functions."""
 
 from statistics import median
 
@@ -6,15 +6,16 @@ from cases import ATTACHED_AS, CASES, Case
 from judge import Verdict, share_found
 from observed import Observed, complete_requests
 
-# Copying as measured, over what is modelled of it. The model gives a long copy all of its call but what any call takes,
-# with the pages and buffers that the kernel finds meanwhile; a function that only copies takes less than that.
+# Measured over modelled copying time. The model gives a long copy its whole call less the fixed
+# cost of any call, which includes finding pages and buffers. The function that only copies takes
+# less.
 COPY_LOW, COPY_HIGH = 0.4, 1.25
-# Shares of the same cause that are found in the same categories, from each other.
+# Allowed difference between the shares of the same cause found in the same categories.
 SHARES_APART = 0.1
 
 
 def copied_us(observed: Observed, case: Case) -> float:
-    """Copying in the request in the middle."""
+    """Copying time of the median request."""
     sums = [
         sum(s["duration_ns"] for s in observed.segments[r["request_id"]] if s["category"] == "copy")
         for r in complete_requests(observed, case)
@@ -23,7 +24,7 @@ def copied_us(observed: Observed, case: Case) -> float:
 
 
 def ran(observed: Observed, case: Case) -> bool:
-    """Whether there is anything to compare: where nothing tells of sockets, there is not."""
+    """Returns whether there are requests to compare; there are none if no hook reports sockets."""
     return "requests" in observed.windows.get(case.name, {}) and bool(
         complete_requests(observed, case)
     )
@@ -38,7 +39,8 @@ def compare_copies(case: Case, plain: Observed, direct: list[Observed], foreign:
         notes.append(f"{measured_us:,.0f} us by {observed.way} ({measured_us / modelled_us:.2f})")
     told = ", ".join(notes)
     if foreign:
-        # 64 pieces of 32 KiB in a request, in 1 to 1.5 ms: two hooks a piece take as long in emulation.
+        # A request has 64 pieces of 32 KiB and takes 1 to 1.5 ms. In emulation, two hooks per piece
+        # take as long.
         return Verdict(case.name, True, f"{told}; not judged: the hooks take as long", skipped=True)
     bounds = "" if good else f"; not within {COPY_LOW} to {COPY_HIGH}"
     return Verdict(case.name, good, told + bounds)

@@ -1,6 +1,6 @@
-"""What a guest of the other processor runs: Debian's programs for arm64, and ours built for it.
+"""Programs for guests of the other processor: Debian's for arm64, and ours built for arm64.
 
-They lie in one folder, laid out as what a guest has over this machine's files.
+They are in one folder, which a guest overlays on this machine's files.
 """
 
 import os
@@ -14,12 +14,12 @@ from packages import CACHE, Unusable, unpack, unpack_with_all
 TOP = Path(__file__).resolve().parents[2]
 TRIPLE = "aarch64-unknown-linux-gnu"
 COMPILER = "aarch64-linux-gnu-gcc"
-# What the guest's side of the cases needs.
+# Packages that the cases need in the guest.
 PROGRAMS = ("busybox-static", "coreutils", "dash", "bash", "python3", "util-linux", "mount")
 PROGRAMS += ("iproute2", "e2fsprogs", "redis-server")
-# What rpcprobe is linked with.
+# Libraries that rpcprobe is linked with.
 LIBRARIES = ("libelf-dev", "zlib1g-dev")
-# Targets that need no more than the C library.
+# Targets that need only the C library.
 TARGETS = ("targets/frpc", "targets/echo", "experiments/ground_truth")
 
 OVER = CACHE / "arm64" / "over"
@@ -27,7 +27,7 @@ RPCPROBE = TOP / "userspace" / "target" / TRIPLE / "release" / "rpcprobe"
 
 
 def missing() -> list[str]:
-    """What it takes to build for arm64 and is not there."""
+    """The missing requirements of a build for arm64."""
     absent = [] if shutil.which(COMPILER) else ["gcc-aarch64-linux-gnu"]
     argv = ["rustc", "--print", "target-libdir", "--target", TRIPLE]
     if shutil.which("rustc"):
@@ -46,7 +46,7 @@ def built(argv: list[str | Path], environment: dict[str, str] | None = None):
 
 
 def build_rpcprobe():
-    """With what it is linked with in it, so that it runs on whatever files the guest has."""
+    """Links rpcprobe statically with its libraries, so that it runs on any files of the guest."""
     libraries = CACHE / "arm64" / "libraries"
     if not libraries.exists():
         scratch = libraries.with_suffix(".new")
@@ -76,7 +76,8 @@ def refresh(source: Path, copy: Path):
 
 
 def build_targets():
-    """Out of copies of their sources, which lie where the guest looks for the programs."""
+    """Builds the targets from copies of their sources, in the folders where the guest expects
+    them."""
     copies = OVER / TOP.relative_to("/")
     for name in TARGETS:
         for pattern in ("*.c", "*.h", "Makefile", "../*.mk"):
@@ -88,7 +89,7 @@ def build_targets():
 
 @cache
 def prepare() -> Path:
-    """The folder with what the guest has over this machine's files."""
+    """The folder that the guest overlays on this machine's files."""
     if not OVER.exists():
         scratch = OVER.with_suffix(".new")
         shutil.rmtree(scratch, ignore_errors=True)

@@ -1,10 +1,10 @@
-"""What must be found of each workload."""
+"""The expected findings of each workload."""
 
 from dataclasses import dataclass
 
 KERNEL_WAITS = ("journal", "block_io", "writeback", "lock")
-# Of the sum over all requests: what is injected takes its time to begin and to end, and in a guest in
-# software emulation that takes 8 to 15 times as long.
+# Allowed share found, of the sum over all requests. An injected cause takes some time to begin and
+# to end, which in a guest in software emulation is 8 to 15 times as long.
 SHARE_LOW, SHARE_HIGH = 0.9, 1.25
 
 
@@ -12,8 +12,8 @@ SHARE_LOW, SHARE_HIGH = 0.9, 1.25
 class Cause:
     """A cause that the workload injects: its amount must be in these categories.
 
-    Either the workload knows what it spent (`log`, a file of its own, and `column`, in ns), or it is the same for
-    every request (`each_ns`).
+    Either the workload logs the amount (`column` of its file `log`, in ns), or the amount is the
+    same for every request (`each_ns`).
     """
 
     categories: tuple[str, ...]
@@ -22,8 +22,8 @@ class Cause:
     each_ns: int | None = None
 
 
-# Ways of capturing: with what rpcprobe always hooks, and beside that functions of the kernel themselves, or stacks; and
-# attached to what runs already, without and with tasks of runtimes followed.
+# Ways of capturing: with the default hooks only; with additional direct hooks on kernel functions,
+# or with stacks; and attached to running programs, without and with following of runtimes' tasks.
 WAYS = {
     "none": (),
     "fentry": ("--direct-hooks", "--direct-by=fentry"),
@@ -32,9 +32,9 @@ WAYS = {
     "attach": ("--share",),
     "tasks": ("--share", "--tasks"),
 }
-# Those of servers that run already.
+# Ways that attach to running servers.
 ATTACHING = ("attach", "tasks")
-# How `doctor` and a capture name those that hook functions.
+# The names of direct hooks' ways in `doctor` and in a capture.
 ATTACHED_AS = {"fentry": "fentry+fexit", "kprobe": "kprobe+kretprobe"}
 
 
@@ -44,25 +44,27 @@ class Case:
     kind: str
     method: str | None = None
     cause: Cause | None = None
-    # A category, and how the detail of its segments begins: at least half of the requests must have such a one.
+    # A category and the beginning of a segment's detail. At least half of the requests must have
+    # such a segment.
     told: tuple[str, str] | None = None
-    # With functions hooked themselves: the function that the detail of a segment of such a category must name, in at
-    # least half of the requests.
+    # With direct hooks: a category, and the function that the detail of one of its segments must
+    # name in at least half of the requests.
     function: tuple[str, str] | None = None
-    # All copying is seen where functions are hooked themselves; it is `long` where it takes most of a request.
+    # Direct hooks measure all copying. `long`: copying is most of a request.
     copies_seen: bool = False
     long: bool = False
-    # Packets are lost: the log of which requests had segments sent again.
+    # Packets are lost: the log of the requests for which TCP sent segments again.
     losses: str | None = None
-    # It has cases of its own, which are told apart: those of ../ground_truth, in their reduced form.
+    # The workload consists of the cases of ../ground_truth in reduced form, which are judged
+    # separately.
     ground_truth: bool = False
-    # A server that runs already, whose clients are not traced: a capture of their own.
+    # A running server whose clients are not traced; such servers have a separate capture.
     attach: bool = False
-    # Whose tasks are followed.
+    # The server's tasks are followed.
     tasks: bool = False
-    # Also with stacks.
+    # Also run with stacks.
     stacks: bool = False
-    # Also in the short form: ways.
+    # The ways in which the short form runs it, too.
     quick: tuple[str, ...] = ()
 
     @property
@@ -101,7 +103,7 @@ CASES = (
         "fsync, ext4",
         "pipe",
         cause=Cause(KERNEL_WAITS, "fsync.csv", "asleep_ns"),
-        # Only with jbd2's tracepoints is it known which commit.
+        # Only jbd2's tracepoints tell which commit.
         told=("journal", "commit of transaction "),
         function=("journal", "jbd2_log_wait_commit"),
         stacks=True,

@@ -1,4 +1,4 @@
-"""Whether a kernel's capture holds what the workloads did."""
+"""Judges whether a kernel's capture holds the workloads' activity."""
 
 import sys
 from collections import Counter
@@ -14,12 +14,13 @@ sys.path.insert(0, str(GROUND_TRUTH))
 
 from truth import UNKNOWN, read_log  # noqa: E402
 
-# Attached only when they are asked for, so not in every capture.
+# Hooks that are attached only on request, so not in every capture.
 ON_REQUEST = ("sw:cpu-clock", "task:", "task_file:")
-# How functions of runtimes are hooked (`--tasks`). Which there are depends on the programs, of which doctor knows nothing.
+# The way of hooking functions of runtimes (`--tasks`). These hooks depend on the traced programs,
+# which doctor does not know.
 IN_PROGRAMS = "uprobe"
 
-# Of the cross-check beside bcc.
+# The least number of rows of the cross-check with bcc.
 LEAST_ROWS = 10
 
 
@@ -27,13 +28,13 @@ LEAST_ROWS = 10
 class Verdict:
     name: str
     passed: bool
-    # What was found; where it failed, why.
+    # The finding, or the reason of a failure.
     note: str
     skipped: bool = False
 
 
 def judge_doctor(kernel: Kernel, observed: Observed) -> Verdict:
-    """What doctor says is attached must be what a capture had attached."""
+    """The capture's attached hooks must be those that doctor reports."""
 
     def always(name: str, means: str | None) -> bool:
         return means is not None and means != IN_PROGRAMS and not name.startswith(ON_REQUEST)
@@ -58,12 +59,13 @@ def judge_doctor(kernel: Kernel, observed: Observed) -> Verdict:
 
 
 def hookable(kernel: Kernel, way: str) -> set[str]:
-    """The functions that doctor says can be hooked themselves that way."""
+    """The functions that can be hooked directly in this way, according to doctor."""
     return {each["function"] for each in kernel.doctor["direct"] if "Ok" in each[way]}
 
 
 def judge_refusal(kernel: Kernel, way: str, said: str) -> Verdict:
-    """A kernel that allows none: doctor says so, and who asks for them is told, and has no capture."""
+    """On a kernel that allows no direct hooks, doctor says so; a capture with them is refused, with
+    a message."""
     allowed = hookable(kernel, way)
     if allowed:
         return Verdict("hooks", False, f"doctor says {len(allowed)} can be hooked; {said.strip()}")
@@ -73,7 +75,7 @@ def judge_refusal(kernel: Kernel, way: str, said: str) -> Verdict:
 
 
 def judge_stacks(kernel: Kernel, observed: Observed) -> Verdict:
-    """Stacks of sleeps and samples were taken, as doctor says they can be."""
+    """Stacks of sleeps and samples were taken, and doctor says that they can be."""
     note = f"{observed.sleep_stacks} stacks of sleeps, {observed.samples} samples"
     taken = observed.sleep_stacks > 0 and observed.samples > 0
     if "Ok" not in kernel.doctor["stacks"]:
@@ -82,7 +84,7 @@ def judge_stacks(kernel: Kernel, observed: Observed) -> Verdict:
 
 
 def judge_hooks(kernel: Kernel, observed: Observed) -> Verdict:
-    """What doctor says can be hooked is what the capture had hooked."""
+    """The capture's direct hooks must be those that doctor reports as possible."""
     said, means = hookable(kernel, observed.way), ATTACHED_AS[observed.way]
     functions = {each["function"] for each in kernel.doctor["direct"]}
     had = {name for name, attached_as in observed.hooks.items() if attached_as == means}
@@ -97,7 +99,7 @@ def judge_hooks(kernel: Kernel, observed: Observed) -> Verdict:
 
 
 def share_found(observed: Observed, cause: Cause, requests: list[dict]) -> float:
-    """Attributed to the cause's categories, over what was injected; sums over all requests."""
+    """The ratio of attributed (in the cause's categories) to injected time, over all requests."""
     if cause.log is None:
         injected_ns = cause.each_ns * len(requests)
         found = requests
@@ -114,13 +116,13 @@ def share_found(observed: Observed, cause: Cause, requests: list[dict]) -> float
 
 
 def judge_functions(observed: Observed, case: Case, complete: list[dict]) -> tuple[list, list]:
-    """Of what functions tell that are hooked themselves: notes, and problems."""
+    """Notes and problems of the findings from direct hooks."""
     notes, problems = [], []
     of = [observed.segments[r["request_id"]] for r in complete]
     if case.copies_seen:
         copied_ns = Counter()
         for segment in (s for segments in of for s in segments if s["category"] == "copy"):
-            # What a helper does is modelled whatever it is.
+            # A helper's time is always modelled.
             if segment["rule"] != "helper":
                 copied_ns[segment["evidence"]] += segment["duration_ns"]
         expected = "measured" if observed.way in ATTACHED_AS else "modelled"
@@ -146,7 +148,8 @@ def judge_functions(observed: Observed, case: Case, complete: list[dict]) -> tup
 
 
 def judge_crosscheck(folder: Path) -> Verdict:
-    """What the cross-check beside bcc printed: all rows good, or why it could not be made."""
+    """Judges the printed cross-check with bcc: all rows must be good, or it says why it was
+    skipped."""
     said = (folder / "crosscheck").read_text()
     lines = said.strip().splitlines()
     refusals = [line for line in lines if "SKIPPED" in line and "perf" not in line]
@@ -164,7 +167,7 @@ def judge_crosscheck(folder: Path) -> Verdict:
 
 
 def not_run(observed: Observed, case: Case) -> Verdict | None:
-    """Why the workload has left nothing to judge, if so."""
+    """A verdict if the workload was skipped or failed, so that there is nothing to judge."""
     window = observed.windows[case.name]
     if why := window.get("skipped"):
         return Verdict(case.name, True, why, skipped=True)
@@ -174,7 +177,7 @@ def not_run(observed: Observed, case: Case) -> Verdict | None:
 
 
 def told_evidence(kernel: Kernel, category: str) -> str:
-    """What doctor says the evidence of a category is."""
+    """A category's evidence according to doctor."""
     return next(c["evidence"] for c in kernel.doctor["categories"] if c["category"] == category)
 
 

@@ -1,4 +1,5 @@
-"""Whether what TCP sends again is told of the requests that waited for it, and no others, and for how long."""
+"""Judges whether exactly the requests that waited for TCP retransmissions have segments that say
+so, of the right length."""
 
 import json
 import sys
@@ -13,17 +14,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "ground_truth"))
 
 from truth import Row, read_log  # noqa: E402
 
-# How the detail of a segment begins that lies between a packet that is lost and the same sent again.
+# Beginning of the detail of a segment between a lost packet and its retransmission.
 LOST = "taken for lost"
-# TCP sends the only packet that is under way again 200 ms or more after it has set the timer (TCP_RTO_MIN, include/net/tcp.h;
-# tcp_schedule_loss_probe()); that may have been for the packet before (151 ms were seen). Other requests take milliseconds.
+# TCP retransmits a single outstanding packet 200 ms or more after it set the timer (TCP_RTO_MIN,
+# include/net/tcp.h; tcp_schedule_loss_probe()). The timer may have been set for the packet before
+# (151 ms were seen). Other requests take milliseconds.
 LATE_NS = 100_000_000
-# Fewer show nothing: of 302 packets one in twenty is dropped.
+# Fewer late requests are not enough for a verdict: of 302 packets, one in twenty is dropped.
 LEAST = 3
 
 
 def told_ns(observed: Observed, row: Row, complete: list[dict]) -> int:
-    """For how long a packet of that request was lost, as far as is told."""
+    """The time for which the request's segments say that a packet was lost."""
     ids = [r["request_id"] for r in complete if row["start_ns"] <= r["start_ns"] < row["end_ns"]]
     return sum(
         s["duration_ns"]
@@ -34,10 +36,11 @@ def told_ns(observed: Observed, row: Row, complete: list[dict]) -> int:
 
 
 def judge_losses(observed: Observed, case: Case, complete: list[dict]) -> tuple[list, list]:
-    """Notes, and problems.
+    """Notes and problems.
 
-    A request for which TCP sent something again took as long as TCP waits before it does, by the client's clock. The kernel
-    counts what it sends again; of the answer before it does so, too, as the lost question would have acknowledged it.
+    By the client's clock, a request with a retransmission took at least as long as TCP waits before
+    a retransmission. The kernel counts retransmissions. It also retransmits the answer before a
+    lost question, because the question would have acknowledged that answer.
     """
     rows = read_log(observed.folder / case.losses)
     dropped = sum(json.loads((observed.folder / "dropped.json").read_text()).values())

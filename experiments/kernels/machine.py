@@ -1,8 +1,9 @@
-"""A stock kernel of Debian's, booted by QEMU in software emulation on this machine's files.
+"""Boots a stock kernel of Debian in QEMU's software emulation, on this machine's files.
 
-The kernel is taken out of its package, which is not installed. The guest has the host's files as its root:
-read-only, with an overlay in the guest's memory; what it shall leave behind it writes to one folder that
-both see. A guest of another processor has that one's programs over them. Nothing here needs root.
+The kernel is unpacked from its package, which is not installed. The guest's root is the host's
+files, read-only, with an overlay in the guest's memory. The guest writes its results to one folder
+that it shares with the host. In a guest of another processor, programs for that processor are
+overlaid, too. Nothing here needs root.
 """
 
 import gzip
@@ -21,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Processor:
-    """What differs from one emulated processor to another."""
+    """The differences between emulated processors."""
 
     debian: str
     emulator: str
@@ -31,7 +32,7 @@ class Processor:
     arguments: str = ""
 
 
-# Without tsc=reliable a 6.1 kernel reads hpet, about 1 us a look at the clock.
+# Without tsc=reliable, a 6.1 kernel reads the HPET, which takes about 1 us per clock reading.
 AMD64 = Processor(
     debian="amd64",
     emulator="qemu-system-x86_64",
@@ -40,7 +41,7 @@ AMD64 = Processor(
     console="ttyS0",
     arguments=" tsc=reliable",
 )
-# Signed return addresses by an algorithm of QEMU's own: that of the architecture takes most of the time of a boot.
+# QEMU's own algorithm signs return addresses: the architecture's would take most of the boot time.
 ARM64 = Processor(
     debian="arm64",
     emulator="qemu-system-aarch64",
@@ -52,7 +53,8 @@ ARM64 = Processor(
 
 @dataclass(frozen=True)
 class Stock:
-    """A series of Debian's kernels: the package that depends on its newest one, and the processor."""
+    """A series of Debian's kernels: the package that depends on the newest one, and the
+    processor."""
 
     package: str
     processor: Processor = AMD64
@@ -67,21 +69,24 @@ SERIES = {
 
 OLDEST = "6.1"
 
-# What a kernel begins a report of its own failure with (kernel/panic.c, lib/bug.c, arch/x86/kernel/dumpstack.c).
+# Beginnings of a kernel's reports of its own failure (kernel/panic.c, lib/bug.c,
+# arch/x86/kernel/dumpstack.c).
 DIED = ("Kernel panic", "kernel BUG at", "BUG: ", "Oops: ")
-# A breakpoint that nobody has set. The kernel sets them while it patches its code, and waits until all CPUs have seen the code
-# as it was (smp_text_poke_bp_batch(), arch/x86/kernel/alternative.c). Once in about ten boots of 6.12 a CPU met one too late; that
-# the emulation of several CPUs by threads is at fault is supposed and not shown.
+# A breakpoint that is no longer set. The kernel sets breakpoints while it patches its code, and
+# waits until all CPUs have seen the code as it was (smp_text_poke_bp_batch(),
+# arch/x86/kernel/alternative.c). In about one of ten boots of 6.12, a CPU met a breakpoint too
+# late. The presumed cause, not shown, is the emulation of several CPUs by threads.
 EMULATOR = ("Oops: int3",)
 
-# What the guest needs to reach the host's files, and what the cases need; with what these depend on.
+# Modules that the guest needs for access to the host's files, and modules that the cases need;
+# their dependencies are added.
 MODULES = (
     *("virtio_pci", "9pnet_virtio", "9p", "overlay"),
     *("virtio_blk", "loop", "crc32c_generic", "ext4", "veth", "sch_netem"),
 )
 
-# A scratch disk for the guest. It is slow, so that who waits for it sleeps for milliseconds, which in a slow guest
-# is more than it takes to fall asleep and to wake.
+# A scratch disk for the guest. It is slow, so that a thread that waits for it sleeps for
+# milliseconds: longer than falling asleep and waking take in a slow guest.
 DISK_BYTES = 64 << 20
 DISK_REQUESTS_PER_S = 200
 
@@ -97,15 +102,17 @@ TOOLS = {
 
 
 class BootFailed(Exception):
-    """The guest ended without a status of its command, a reset or a hang; or by what emulators do."""
+    """The guest reset, hung or ended without its command's status, or failed because of the
+    emulator."""
 
 
 class KernelDied(Exception):
-    """The guest's kernel says on its console that it has failed: that may be the doing of what ran there."""
+    """The guest's kernel reported its own failure on the console, which the guest's programs may
+    have caused."""
 
 
 def is_foreign(series: str) -> bool:
-    """Whether it is for another processor than this machine's."""
+    """Returns whether the series is for another processor than this machine's."""
     return series in SERIES and SERIES[series].processor is not AMD64
 
 
@@ -114,12 +121,12 @@ class Kernel:
     processor: Processor
     image: Path
     initramfs: Path
-    # A folder with files of the guest that are over the host's.
+    # A folder of files that the guest overlays on the host's.
     over: Path | None
 
 
 def missing_tools(series: str) -> list[str]:
-    """Packages of the tools that a kernel takes and that are not there."""
+    """Packages of the missing tools that a kernel of the series needs."""
     processor = SERIES[series].processor
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     tools = {**TOOLS, processor.emulator: processor.emulator_package}
@@ -146,7 +153,7 @@ def release_of(folder: Path) -> str:
 
 
 def module_files(folder: Path, release: str) -> list[Path]:
-    """In the order in which they must be loaded."""
+    """The modules' files, in the order in which they must be loaded."""
     if not (folder / "lib" / "modules" / release / "modules.dep").exists():
         tool("/usr/sbin/depmod", "-b", folder, release)
     argv = ("/usr/sbin/modprobe", "-d", folder, "-S", release, "--show-depends", "-a", *MODULES)
@@ -156,7 +163,8 @@ def module_files(folder: Path, release: str) -> list[Path]:
 
 
 def headers(series: str) -> Path:
-    """The kernel's headers, in one tree, for what compiles in the guest; downloads their packages the first time."""
+    """The kernel's headers in one tree, for compilation in the guest; downloads their packages the
+    first time."""
     release = release_of(kernel_files(series))
     tree = CACHE / series / "headers"
     if tree.exists():
@@ -168,7 +176,7 @@ def headers(series: str) -> Path:
         unpack(packages, AMD64.debian, folder)
         merged = folder / "merged"
         merged.mkdir()
-        # What is made for the processor goes over what all have.
+        # The processor's headers overwrite the common headers.
         for package in packages:
             tool("cp", "-a", f"{folder}/usr/src/{package}/.", merged)
         merged.rename(tree)
@@ -176,7 +184,7 @@ def headers(series: str) -> Path:
 
 
 def make_initramfs(folder: Path, release: str, busybox: Path) -> Path:
-    """busybox, the modules and `init`; made anew if these are younger."""
+    """An archive of busybox, the modules and `init`; made again if any of them is newer."""
     archive = folder / "initramfs.gz"
     sources = (HERE / "init", Path(__file__), folder / "unpacked")
     if archive.exists() and all(archive.stat().st_mtime > s.stat().st_mtime for s in sources):
@@ -203,7 +211,7 @@ def make_initramfs(folder: Path, release: str, busybox: Path) -> Path:
 
 
 def prepare(series: str) -> Kernel:
-    """The kernel and its initramfs, from the cache or made now."""
+    """The kernel and its initramfs, from the cache or newly made."""
     processor = SERIES[series].processor
     folder = kernel_files(series)
     release = release_of(folder)
@@ -214,13 +222,14 @@ def prepare(series: str) -> Kernel:
 
 
 def last_words(console: Path) -> str:
-    """The first line with which the kernel reports a failure of its own; empty: none."""
+    """The console's first line that reports a failure of the kernel, or an empty string."""
     said = console.read_text(errors="replace").splitlines()
     return next((line for line in said if any(d in line for d in DIED)), "").strip()
 
 
 def wait_for(guest: subprocess.Popen, console: Path, timeout_s: float):
-    """Until the guest has ended; ends it when its time is over, or some seconds after its kernel has failed."""
+    """Waits until the guest ends. Ends it at the timeout, or some seconds after its kernel
+    failed."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:
@@ -234,10 +243,12 @@ def wait_for(guest: subprocess.Popen, console: Path, timeout_s: float):
 
 
 def boot(kernel: Kernel, command: str, folder: Path, results: Path, timeout_s: float) -> int:
-    """Runs a shell command in `folder` on the kernel; the guest writes to `results` only. Its exit status.
+    """Runs a shell command in `folder` on the kernel; the guest writes only to `results`. Returns
+    the exit status.
 
     # Errors
-    BootFailed if the guest ends without one, or takes longer than `timeout_s`; KernelDied if its kernel says why.
+    BootFailed if the guest ends without a status, or takes longer than `timeout_s`; KernelDied if
+    its kernel reports a failure.
     """
     results.mkdir(parents=True, exist_ok=True)
     (results / "status").unlink(missing_ok=True)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""What runs on each kernel: the workloads under rpcprobe, in a capture for each way of hooking, and what
-`rpcprobe doctor` says.
+"""Runs on each kernel: takes a capture of the workloads for each way of hooking, and runs
+`rpcprobe doctor`.
 
 observe.py RPCPROBE FOLDER PLAN     PLAN: a JSON file, {"doctor": true or false,
                                     "ways": {way: {"attach": true or false, "options": [...], "names": [workload...],
                                     "truths": [case of the ground truth...; none: all]}}, "crosscheck": a command}
 
-Leaves in FOLDER: doctor.json, facts.json, what the kernel is, and for each way a folder with capture/, what
-workloads.py leaves there, or refused, what rpcprobe said instead; crosscheck, what that command printed, and
-crosscheck.status. Judges nothing. Runs in guests, so it needs nothing but Python's own modules.
+Leaves in FOLDER: doctor.json; facts.json, which describes the kernel; for each way a folder with
+capture/ and the files of workloads.py, or with rpcprobe's message in `refused`; crosscheck, that
+command's output, and crosscheck.status. Judges nothing. Runs in guests, so it needs only Python's
+own modules.
 """
 
 import json
@@ -28,7 +29,7 @@ def securityfs_mounted() -> bool:
 
 
 def examined(rpcprobe: str, folder: Path) -> int:
-    """What the kernel is, and what doctor says of it; doctor's status."""
+    """Writes the kernel's facts and doctor's report; returns doctor's status."""
     facts = {"release": os.uname().release, "securityfs_mounted": securityfs_mounted()}
     (folder / "facts.json").write_text(json.dumps(facts))
     with (folder / "doctor.json").open("wb") as out:
@@ -38,10 +39,11 @@ def examined(rpcprobe: str, folder: Path) -> int:
 def captured(
     rpcprobe: str, folder: Path, options: list[str], names: list[str], truths: list[str]
 ) -> int:
-    """Runs the workloads; rpcprobe's status, or 0 if it refused to begin, which `refused` then tells."""
+    """Runs the workloads. Returns rpcprobe's status, or 0 if it refused to begin: `refused` then
+    says why."""
     folder.mkdir()
     argv = [rpcprobe, "run", "--quiet", "--share", *options, "-o", str(folder / "capture"), "--"]
-    # Not Path(sys.executable): on the host that may be of a virtual environment.
+    # Not sys.executable, which on the host may be of a virtual environment.
     argv += ["/usr/bin/python3", str(HERE / "workloads.py"), str(folder), *names]
     environment = {**os.environ, "TRUTHS": " ".join(truths)}
     with (folder / "said").open("w") as said:

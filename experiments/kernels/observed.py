@@ -1,4 +1,4 @@
-"""What a kernel's captures left behind, and the requests in them."""
+"""Reads the files of a kernel's captures, and the requests in them."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from cases import Case
 
 @dataclass(frozen=True)
 class Kernel:
-    """What observe.py left of a kernel."""
+    """The files that observe.py left about a kernel."""
 
     doctor: dict
     facts: dict
@@ -20,16 +20,16 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Observed:
-    """What observe.py left of a way of hooking."""
+    """The files that observe.py left about a way of hooking."""
 
     way: str
     folder: Path
     windows: dict[str, dict]
     requests: list[dict]
-    # By request, in order.
+    # By request number, in order.
     segments: dict[int, list[dict]]
     hooks: dict[str, str | None]
-    # Stacks that were taken, of sleeps and by the clock.
+    # Numbers of stacks taken at sleeps, and by the sampling clock.
     sleep_stacks: int
     samples: int
 
@@ -47,7 +47,7 @@ def read_segments(capture: Path) -> dict[int, list[dict]]:
 
 
 def tiles(request: dict, segments: list[dict]) -> bool:
-    """Whether segments follow one another from the request's begin to its end."""
+    """Returns whether the segments cover the request from begin to end without gaps or overlaps."""
     reached_ns = request["start_ns"]
     for segment in segments:
         if segment["start_ns"] != reached_ns or segment["duration_ns"] <= 0:
@@ -79,7 +79,7 @@ def load(rpcprobe: Path, way: str, folder: Path) -> Observed:
 
 
 def requests_of(observed: Observed, case: Case) -> list[dict]:
-    """Those of its kind that began while it ran."""
+    """The requests of the case's kind that began while the case ran."""
     window = observed.windows[case.name]
     begin_ns, end_ns = window["begin_ns"], window["end_ns"]
     of_kind = (r for r in observed.requests if r["kind"] == case.kind)

@@ -11,7 +11,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "kernels"
 
-# What a file system of Debian's begins with: else what packages have in /lib would hide the link that is there.
+# Links that a Debian file system begins with. Without them, packages' files in /lib would create a
+# folder in place of the link.
 MERGED = ("bin", "lib", "sbin")
 NOT_READ = ("doc", "info", "locale", "man")
 
@@ -28,12 +29,13 @@ def tool(*argv: str | Path, cwd: Path | None = None, input: bytes | None = None,
 
 
 def own() -> str:
-    """This machine's processor, as Debian calls it."""
+    """Debian's name of this machine's processor."""
     return tool("dpkg", "--print-architecture").decode().strip()
 
 
 def apt(processor: str) -> dict[str, str]:
-    """The environment in which apt is for that processor: with lists of its own, as if nothing were installed."""
+    """The environment in which apt works for that processor: with separate lists, as if nothing
+    were installed."""
     if processor == own():
         return dict(os.environ)
     folder = CACHE / processor / "apt"
@@ -55,7 +57,7 @@ def apt(processor: str) -> dict[str, str]:
 
 
 def newest(package: str, processor: str) -> str:
-    """The package of a kernel, of one that depends on the newest."""
+    """The kernel package that `package`, a package for the newest kernel, depends on."""
     said = tool("apt-cache", "show", "--no-all-versions", package, env=apt(processor)).decode()
     found = re.search(r"^Depends: *(linux-image-[^ ,]+)", said, re.MULTILINE)
     if not found:
@@ -64,7 +66,7 @@ def newest(package: str, processor: str) -> str:
 
 
 def unpack(names: list[str], processor: str, folder: Path):
-    """What these packages have, below `folder`."""
+    """Unpacks these packages below `folder`."""
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         tool("apt-get", "-qq", "download", *names, cwd=Path(scratch), env=apt(processor))
         for archive in Path(scratch).glob("*.deb"):
@@ -72,10 +74,10 @@ def unpack(names: list[str], processor: str, folder: Path):
 
 
 def unpack_with_all(names: list[str], processor: str, folder: Path):
-    """What they have and what they depend on has, as a file system to run programs in."""
+    """Unpacks these packages and their dependencies, as a file system in which programs run."""
     environment = apt(processor)
     options = ("-qq", "--yes", "--download-only", "--no-install-recommends")
-    # It locks nothing: nobody else has these folders.
+    # Without locks: no other process uses these folders.
     tool("apt-get", *options, "-o", "Debug::NoLocking=1", "install", *names, env=environment)
     for name in MERGED:
         (folder / "usr" / name).mkdir(parents=True, exist_ok=True)

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """A server and a client in Python, over one connection.
 
-peers.py serve-http ADDRESS PORT [FILE]          serves one connection after another until it is killed, as a server does that
-                                                 a capture is attached to; says "ready" when it listens
+peers.py serve-http ADDRESS PORT [FILE]          serves one connection after another until it is
+                                                 killed, like a server that a capture is attached
+                                                 to; says "ready" when it listens
 peers.py serve-asyncio ADDRESS PORT              likewise, in asyncio; sleeps 20 ms before each answer
-peers.py serve-bytes ADDRESS PORT [SLEEP_MS]     likewise; sleeps so long before each answer
-peers.py serve-counting ADDRESS PORT             likewise; each answer says how many segments TCP has sent again for it
+peers.py serve-bytes ADDRESS PORT [SLEEP_MS]     likewise; sleeps SLEEP_MS before each answer
+peers.py serve-counting ADDRESS PORT             likewise; each answer has the number of segments
+                                                 that TCP has sent again on the connection
 peers.py ask-http|ask-bytes ADDRESS PORT REQUESTS
-                                                 asks so many times, one after another
-peers.py ask-counting ADDRESS PORT REQUESTS LOG  asks serve-counting once more than that, and writes down of each but
-                                                 the last how many segments were sent again for it, by both
+                                                 makes REQUESTS requests, one after another
+peers.py ask-counting ADDRESS PORT REQUESTS LOG  makes one request more to serve-counting, and logs
+                                                 for each but the last the number of segments that
+                                                 both ends sent again for it
 
-With FILE the answer is its content, by sendfile().
+With FILE, the answer is the file's content, sent by sendfile().
 """
 
 import asyncio
@@ -92,7 +95,7 @@ def ask_http(address: str, port: int, requests: str):
 
 
 def receive(connection: socket.socket) -> bytes:
-    """A message, or less than one at the end of the stream."""
+    """Receives a message; at the end of the stream, possibly less than one."""
     message = b""
     while len(message) < BYTES and (part := connection.recv(BYTES - len(message))):
         message += part
@@ -100,7 +103,7 @@ def receive(connection: socket.socket) -> bytes:
 
 
 def accepted(listener: socket.socket) -> Iterator[socket.socket]:
-    """Connections, one after another, each until the next is asked for; for ever."""
+    """Yields accepted connections for ever; closes each before it accepts the next."""
     while True:
         connection, _ = listener.accept()
         with connection:
@@ -127,7 +130,7 @@ def ask_bytes(address: str, port: int, requests: str):
                 sys.exit("peers.py: a wrong answer")
 
 
-# struct tcp_info (include/uapi/linux/tcp.h): eight bytes, then 32 bits each.
+# struct tcp_info (include/uapi/linux/tcp.h): eight bytes, then fields of 32 bits.
 TOTAL_RETRANS = 8 + 23 * 4
 
 
@@ -146,7 +149,8 @@ def serve_counting(address: str, port: int):
 
 
 def ask_counting(address: str, port: int, requests: str, log: str):
-    """A row a request: its stamps, and how many segments were sent again for it, by either end."""
+    """Logs one row per request: its stamps, and the number of segments sent again for it by both
+    ends."""
     counts, stamps = [], []
     with socket.create_connection((address, port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -156,7 +160,8 @@ def ask_counting(address: str, port: int, requests: str, log: str):
             connection.sendall(bytes(BYTES))
             answer = receive(connection)
             stamps.append((start_ns, time.monotonic_ns()))
-            # By both before this request: the server looked as it answered, when its last answer had come.
+            # The count of both ends before this request: the server reads its count when it
+            # answers, after its previous answer arrived.
             counts.append(of_client + struct.unpack_from("=I", answer)[0])
     with open(log, "w", newline="") as file:
         rows = csv.writer(file)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Do captures hold what programs did, on this machine's kernel and on stock kernels of Debian's?
 
-Runs the workloads of workloads.py under rpcprobe, on the host and in guests (QEMU, software emulation), without and
-with functions of the kernel hooked themselves, judges each capture here, and prints a table: kernel, how functions are
-hooked, case, passed. Capturing on the host needs root.
-Exit status: 0 if all cases passed, 1 if one failed, 2 if a kernel could not be had.
+Runs the workloads of workloads.py under rpcprobe, on the host and in guests (QEMU, software
+emulation), without and with direct hooks on kernel functions. Judges each capture here, and prints
+a table: kernel, way of hooking, case, passed. Capturing on the host needs root.
+Exit status: 0 if all cases passed, 1 if one failed, 2 if a kernel was not available.
 """
 
 import argparse
@@ -39,15 +39,16 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 CROSSCHECK = TOP / "experiments" / "crosscheck" / "crosscheck.py"
 GUEST_TIMEOUT_S = 900
-# On another processor's kernels: does all load there, and are requests found? With functions hooked only the cases that
-# show them.
+# Ways on another processor's kernels, which check that all programs load there and that requests
+# are found. With direct hooks, only the cases that show them run.
 FOREIGN_WAYS = ("none", "fentry", "kprobe", *ATTACHING)
-# How functions were hooked, and what came of a case.
+# The way of hooking, and the verdict on a case.
 Line = tuple[str, Verdict]
-# A boot that ends without a status, or by a stray breakpoint, is taken for the emulator's or this machine's doing, not the
-# test's; more than two in a row are not.
+# A boot that ends without a status, or by a stray breakpoint, is blamed on the emulator or this
+# machine, not on the test, unless it happens more than twice in a row.
 BOOTS = 3
-# A case of the ground truth that fails is run again, as ../ground_truth does: other programs may have had the machine.
+# A failed ground truth case is run again, as in ../ground_truth: other programs may have disturbed
+# it.
 TRIES = 3
 
 
@@ -58,8 +59,9 @@ def command(rpcprobe: Path, folder: Path, plan: dict) -> list[str]:
 
 
 def crosscheck(kernel: str, rpcprobe: Path) -> list[str]:
-    """The account of threads beside bcc's. That compiles with the kernel's own headers; on the host, whose there may be none,
-    with those of a stock kernel (../crosscheck/README.md)."""
+    """The command that compares the account of threads with bcc's. bcc compiles with the kernel's
+    own headers; on the host, whose headers may be missing, with a stock kernel's
+    (../crosscheck/README.md)."""
     is_guest = kernel in machine.SERIES
     headers = machine.headers(kernel if is_guest else machine.OLDEST)
     environment = {"BCC_KERNEL_SOURCE": headers, "RPCPROBE": rpcprobe}
@@ -69,7 +71,8 @@ def crosscheck(kernel: str, rpcprobe: Path) -> list[str]:
 
 
 def build_go_server():
-    """For this processor and the other one, where there is Go: servers.py says which takes which."""
+    """Builds the Go server for both processors if Go is installed. servers.py chooses the
+    program."""
     if not shutil.which("go"):
         return
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -100,7 +103,7 @@ def in_guest(series: str, argv: list[str], folder: Path, plan: dict) -> int:
 
 
 def judged(options: argparse.Namespace, folder: Path, selection: dict, foreign: bool) -> list[Line]:
-    """What came of each case, by way of hooking."""
+    """The verdict on each case, by way of hooking."""
     kernel, lines, by_way = load_kernel(folder), [], {}
     for way, cases in selection.items():
         refused = folder / way / "refused"
@@ -132,7 +135,8 @@ def way_plan(way: str, names: list[str], truths: list[str] = ()) -> dict:
 
 
 def plans(selection: dict, beside_bcc: list[str] | None) -> list[dict]:
-    """What observe.py is to do, in parts: each is a boot in guests, so that one that has to be done again is short."""
+    """The plan for observe.py, in parts. Each part is one boot of a guest, so that repeating a boot
+    takes little time."""
     parts = [
         {"ways": {way: way_plan(way, [case.name for case in cases])}}
         for way, cases in selection.items()
@@ -143,7 +147,7 @@ def plans(selection: dict, beside_bcc: list[str] | None) -> list[dict]:
 
 
 def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
-    """Runs all cases on a kernel; what comes of each."""
+    """Runs all cases on a kernel; returns the verdicts."""
     folder = options.to / kernel
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -152,7 +156,7 @@ def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
     if not selection:
         return []
     whole = not (options.quick or options.case)
-    # bcc compiles in the guest, by this machine's Python.
+    # bcc runs and compiles in the guest, under this machine's Python.
     beside = whole and not foreign
     rpcprobe = arm64.RPCPROBE if foreign else options.rpcprobe
 
@@ -182,7 +186,7 @@ def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
 
 
 def last_said(status: int, folder: Path) -> str:
-    """Of a part that did not come to its end: what was said last, by rpcprobe or in the guest."""
+    """The last output of rpcprobe or the guest, for a part that did not finish."""
     said = sorted(folder.glob("*/said"), key=lambda file: file.stat().st_mtime)[-1:]
     said += folder.glob("console")
     last = [line for file in said for line in file.read_text(errors="replace").splitlines()[-12:]]
@@ -214,7 +218,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rpcprobe", type=Path, default=TOP / "userspace/target/release/rpcprobe")
     parser.add_argument("--to", type=Path, default=CACHE / "results", help="for captures")
     options = parser.parse_args()
-    # What is built for another processor takes a while to build.
+    # The build for another processor takes a while.
     short = [kernel for kernel in kernels if not machine.is_foreign(kernel)]
     options.kernels = options.kernels or (short if options.quick else kernels)
     options.way = options.way or list(WAYS)
@@ -228,7 +232,7 @@ def parse() -> argparse.Namespace:
 
 
 def selected(options: argparse.Namespace, foreign: bool) -> dict[str, list[Case]]:
-    """The cases, by way of hooking; fewer for a processor that is not this machine's."""
+    """The cases, by way of hooking; fewer for a foreign processor."""
 
     def wanted(case: Case, way: str) -> bool:
         if foreign and (case.ground_truth or way not in FOREIGN_WAYS):

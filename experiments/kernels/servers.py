@@ -1,6 +1,6 @@
-"""Servers that run already as rpcprobe is attached to them, and are then asked by clients that nobody traces.
+"""Servers that already run when rpcprobe attaches to them, with clients that are not traced.
 
-As workloads.py, whose parts these are; likewise in need of nothing but Python's own modules.
+They extend workloads.py, and likewise need only Python's own modules.
 """
 
 import json
@@ -26,7 +26,7 @@ Argv = Callable[[int], tuple[object, ...]]
 
 @dataclass(frozen=True)
 class Server:
-    """What serves and who asks, by port, and how many requests that makes."""
+    """The commands of the server and the client, by port, and the number of requests."""
 
     serves: Argv
     ready: str
@@ -65,7 +65,7 @@ SERVERS = {
         lambda port: ("redis-server", "--port", port, "--save", "", "--daemonize", "no"),
         "Ready to accept connections",
         lambda port: ("redis-benchmark", "-p", port, "-c", 1, "-n", 50, "-t", "get"),
-        52,  # it first asks for two settings
+        52,  # the client first reads two settings
         ("redis-server", "redis-benchmark"),
     ),
     "attach, gRPC": Server(
@@ -82,7 +82,8 @@ SERVERS = {
 
 
 def captured(rpcprobe: str, folder: Path, options: list[str], names: list[str]):
-    """One capture of all these servers; leaves windows.json, as workloads.py does, and capture/."""
+    """Takes one capture of all these servers. Writes windows.json, as workloads.py does, and
+    capture/."""
     windows: dict[str, dict] = {}
     with ExitStack() as running:
         pids = {}

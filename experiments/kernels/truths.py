@@ -1,4 +1,4 @@
-"""The cases of ../ground_truth in their reduced form: what came of each."""
+"""The verdicts on the cases of ../ground_truth in their reduced form."""
 
 import json
 import subprocess
@@ -9,13 +9,13 @@ from cases import CASES
 from judge import GROUND_TRUTH, Verdict, not_run
 from observed import Observed
 
-# Of the workload that runs them.
+# The workload that runs them.
 (WORKLOAD,) = (case for case in CASES if case.ground_truth)
 NAME = "truth: "
 
 
 def judge_truths(observed: Observed, rpcprobe: Path, names: list[str]) -> list[Verdict]:
-    """Of those of these names, or of all."""
+    """The verdicts on the named cases, or on all."""
     if verdict := not_run(observed, WORKLOAD):
         return [verdict]
     folder = observed.folder
@@ -34,7 +34,7 @@ def judge_truths(observed: Observed, rpcprobe: Path, names: list[str]) -> list[V
 
 
 def failed_names(lines: list[tuple[str, Verdict]], way: str) -> list[str]:
-    """The cases that did not pass, as reduced.py knows them."""
+    """The failed cases, by their names in reduced.py."""
     failed = [v.name for at, v in lines if at == way and not v.passed and v.name.startswith(NAME)]
     return list(dict.fromkeys(name.removeprefix(NAME).split("@")[0] for name in failed))
 
@@ -42,7 +42,7 @@ def failed_names(lines: list[tuple[str, Verdict]], way: str) -> list[str]:
 def replaced(
     lines: list[tuple[str, Verdict]], way: str, again: list[Verdict]
 ) -> list[tuple[str, Verdict]]:
-    """With the verdicts of another run in place of those that failed, which they tell of."""
+    """Replaces failed verdicts with those of another run, whose notes quote the failed ones."""
     by_name = {verdict.name: verdict for verdict in again}
 
     def of(verdict: Verdict) -> Verdict:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs small workloads one after another, and writes down when each ran and how many requests it made.
+"""Runs small workloads one after another, and records when each ran and how many requests it made.
 
 workloads.py FOLDER [NAME...]
 
-FOLDER/windows.json gets a list of {name, begin_ns, end_ns, requests} by CLOCK_MONOTONIC; one that cannot run here has
-`skipped`, why, instead; one that went wrong `failed`. Knows nothing of rpcprobe; needs root for file systems and
-network namespaces. Runs in guests, so it needs nothing but Python's own modules.
+FOLDER/windows.json gets a list of {name, begin_ns, end_ns, requests} by CLOCK_MONOTONIC. A workload
+that cannot run here has the reason in `skipped` instead, a failed workload in `failed`. Does not
+use rpcprobe; needs root for file systems and network namespaces. Runs in guests, so it needs only
+Python's own modules.
 """
 
 import json
@@ -33,11 +34,12 @@ SLEEP_MS = 20
 
 
 class Skipped(Exception):
-    """What the workload needs is not there."""
+    """A requirement of the workload is missing."""
 
 
 def run(*argv: object, **more: object) -> str:
-    """What a program prints. By way of a file: a pipe to here would be one more channel under the probe."""
+    """Runs a program; returns its output, through a file: a pipe would be one more channel under
+    the probe."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         more.setdefault("timeout", PATIENCE_S)
         done = subprocess.run([str(a) for a in argv], stdout=out, stderr=errors, **more)
@@ -50,13 +52,13 @@ def run(*argv: object, **more: object) -> str:
 
 
 def processor_of(program: str | Path) -> bytes:
-    """What an ELF file is for (e_machine, elf(5))."""
+    """The processor that an ELF file is built for (e_machine, elf(5))."""
     with open(program, "rb") as file:
         return file.read(20)[18:]
 
 
 def present(*programs: str | Path):
-    """Skips the workload where one of them is not installed, or not built for the kernel's processor."""
+    """Skips the workload if a program is not installed, or not built for the kernel's processor."""
     for program in programs:
         found = shutil.which(str(program))
         if not found:
@@ -67,7 +69,8 @@ def present(*programs: str | Path):
 
 @contextmanager
 def served(*argv: object, ready: str, stop: int = signal.SIGTERM) -> Iterator[int]:
-    """The process of a server, once it has said `ready` on its standard output or error."""
+    """Runs a server; yields its process number once it has printed `ready` to standard output or
+    error."""
     server = subprocess.Popen(
         [str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -108,7 +111,7 @@ def echo(*options: object, requests: int = 100) -> Callable[[Path], int]:
 
 
 def injected(case: str, transport: str, requests: int = 60) -> Callable[[Path], int]:
-    """A server that spends known time on a known thing; its log is FOLDER/CASE.csv."""
+    """A server that spends a known time on a known cause; its log is FOLDER/CASE.csv."""
 
     def of(folder: Path) -> int:
         present(INJECT)
@@ -121,7 +124,7 @@ def injected(case: str, transport: str, requests: int = 60) -> Callable[[Path], 
 
 @contextmanager
 def loop_device() -> Iterator[str]:
-    """A loop device, past the page cache where that can be: of the guest's slow disk, else of a file."""
+    """A loop device on the guest's slow disk, else on a file; with direct I/O if possible."""
     image = Path("/tmp/rpcprobe-kernels.image")
     slow = Path("/dev/vda")
     if slow.exists() and "VMTEST" in os.environ:
@@ -141,7 +144,7 @@ def loop_device() -> Iterator[str]:
 
 
 def journal(folder: Path) -> int:
-    """Appends with fsync() on an ext4 of its own, so that each waits for a commit."""
+    """Appends with fsync() on a separate ext4, so that each request waits for a commit."""
     present(INJECT, "mkfs.ext4")
     place = Path("/tmp/rpcprobe-kernels")
     place.mkdir(exist_ok=True)
@@ -159,7 +162,7 @@ def journal(folder: Path) -> int:
 
 
 def ground_truth(folder: Path) -> int:
-    """Its cases, those of $TRUTHS or all, of which it leaves logs."""
+    """Runs the cases of ../ground_truth, those of $TRUTHS or all, which leave logs."""
     present(INJECT, "mkfs.ext4")
     names = os.environ.get("TRUTHS", "").split()
     injects = (GROUND_TRUTH / "reduced.py", "inject", folder / "ground_truth", *names)
@@ -175,7 +178,7 @@ def http1(folder: Path) -> int:
 
 
 def sendfile(folder: Path) -> int:
-    """HTTP/1 whose answers are a file, larger than what a socket's buffer takes at once."""
+    """HTTP/1 with a file as the answer, which is larger than a socket's buffer."""
     peers, content = HERE / "peers.py", folder / "content"
     content.write_bytes(bytes(300_000))
     with served(sys.executable, peers, "serve-http", "127.0.0.1", PORT, content, ready="ready"):
@@ -197,7 +200,7 @@ def grpc(folder: Path) -> int:
     present(server, client)
     with served(server, "--port", PORT, ready="ready"):
         run(client, "--server", f"127.0.0.1:{PORT}", "--requests", 49)
-    return 50  # the first call, which includes the connection, and the others
+    return 50  # the first call, with the connection's setup, and the others
 
 
 def oncrpc(transport: str) -> Callable[[Path], int]:
@@ -217,7 +220,7 @@ def redis(folder: Path) -> int:
     options = ("--port", PORT, "--save", "", "--daemonize", "no")
     with served("redis-server", *options, ready="Ready to accept connections"):
         run("redis-benchmark", "-p", PORT, "-c", 1, "-n", 50, "-t", "get")
-    return 52  # it first asks for two settings
+    return 52  # the client first reads two settings
 
 
 def within(namespace: str, *argv: object) -> list[object]:
@@ -229,7 +232,7 @@ LEFT, RIGHT, RIGHT_ADDRESS = "rpk-left", "rpk-right", "10.78.0.2"
 
 @contextmanager
 def two_namespaces(*of_netem: str) -> Iterator[None]:
-    """Two network namespaces, with a link between them whose devices have netem, with these options, at both ends."""
+    """Two network namespaces, joined by a link with netem (with these options) at both ends."""
     present("ip", "tc", "nsenter")
     left, right = LEFT, RIGHT
     try:
@@ -251,21 +254,21 @@ def two_namespaces(*of_netem: str) -> Iterator[None]:
 
 
 def between_namespaces(what: str, *options: object):
-    """peers.py serve-WHAT in one of them, ask-WHAT in the other."""
+    """Runs peers.py serve-WHAT in one namespace, ask-WHAT in the other."""
     peers = (sys.executable, HERE / "peers.py")
     with served(*within(RIGHT, *peers, f"serve-{what}", RIGHT_ADDRESS, PORT), ready="ready"):
         run(*within(LEFT, *peers, f"ask-{what}", RIGHT_ADDRESS, PORT, *options))
 
 
 def delayed(folder: Path) -> int:
-    """Messages of which each waits 5 ms in its sender's queue, both ways."""
+    """Each message waits 5 ms in its sender's queue, in both directions."""
     with two_namespaces("delay", f"{NETEM_DELAY_MS}ms"):
         between_namespaces("bytes", 50)
     return 50
 
 
 def lossy(folder: Path) -> int:
-    """Messages of which one in twenty is dropped by its sender's queue, both ways."""
+    """The sender's queue drops one in twenty messages, in both directions."""
     with two_namespaces("loss", f"{NETEM_LOSS_PERCENT}%"):
         between_namespaces("counting", 150, folder / "loss.csv")
         dropped = {}

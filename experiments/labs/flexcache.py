@@ -29,8 +29,8 @@ MESSAGES = {
 }
 REQUESTS = 30
 
-# The servers, and a client that holds the object 1.1.0. What $here and $there begin with runs on the client's host and
-# on the server's.
+# Starts the servers, and a client that holds the object 1.1.0. $here runs a command on the client's
+# host, $there on the server's.
 START = f"""
 for name in consistency_cacher process_cacher objserver flexclient; do
     ln -s {TARGETS}/flexcache/$name $name
@@ -52,7 +52,7 @@ $there ./flexclient --method create --requests 1 --node 1 --dir node1 --nodes $n
 pids="$pids $!"
 until_said held 'is done'
 """
-# What each method's client is told.
+# Options of each method's client.
 OPTIONS = {
     "null": "--server 10.77.2.2:7301",
     "invoke": "--server 10.77.2.2:7301",
@@ -64,13 +64,13 @@ OPTIONS = {
 
 
 def ask(method: str, requests: int, log: str, *options: str) -> str:
-    """The line of the script that has a client do so."""
+    """The script's line that runs a client."""
     told = " ".join([f"--method {method} --requests {requests} --log {log}", *options])
     return f"$here ./flexclient {told} {OPTIONS[method]}\n"
 
 
 def messages(calls: list[dict], row: dict) -> list[dict]:
-    """Those of an operation of the client's log, outermost first."""
+    """The messages of an operation of the client's log, outermost first."""
     during = [c for c in calls if row["begin_ns"] <= c["start_ns"] < row["end_ns"]]
     return sorted(during, key=lambda c: (c["start_ns"], -c["latency_ns"]))
 
@@ -80,7 +80,8 @@ def who(call: dict) -> str:
 
 
 def is_right(method: str, found: list[dict]) -> bool:
-    """Whether an operation has its messages, those of a server below the client's."""
+    """Returns whether an operation has the expected messages, and the inner ones have the client's
+    as parent."""
     asked_by = {call["request_id"]: call["client_comm"] for call in found}
     inner = [call for call in found if call["client_comm"] == "consistency_cac"]
     linked = all(asked_by.get(call["parent_request_id"]) == "flexclient" for call in inner)
@@ -100,7 +101,8 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
     )
     good = True
     for method, expected in MESSAGES.items():
-        # Those of several of each operation: the method's own come last, once it has a copy.
+        # The log also has other operations before the method's own, which come last, once the
+        # client has a copy.
         log = [row for row in found.log(f"{method}.csv") if row["method"] == method]
         of_each = [messages(calls, row) for row in log]
         right = sum(is_right(method, each) for each in of_each)

@@ -34,7 +34,7 @@ SHOWN = (
     "idle.peer",
 )
 
-# In their order, with the system calls that tell some of them.
+# The phases in order, with the system calls that identify some of them.
 PHASES = (
     ("the channel", None),
     ("name resolution", r"/etc/(resolv.conf|nsswitch.conf|hosts)|connect udp:"),
@@ -69,7 +69,7 @@ def clipped(segments: list[dict], from_ns: int, to_ns: int) -> list[tuple[int, i
 
 
 def phases(parts: list[tuple[int, int, dict]], client: int) -> list[tuple[str, int]]:
-    """Of what came before the call's window: their names, and when each ends."""
+    """The phases before the call's window: their names, and when each ends."""
     own = [(begin, end, s["detail"] or "") for begin, end, s in parts if s["pid"] == client]
 
     def first(what: str) -> tuple[int, int]:
@@ -85,8 +85,9 @@ def phases(parts: list[tuple[int, int, dict]], client: int) -> list[tuple[str, i
 
 @dataclass
 class Outside:
-    """What a first call needed outside of its window: `sums` by phase and kind (and `server`: of it in the server's
-    threads), in order of time; `had_cpu` by whom, while there was no CPU for it; `borders` of the phases before."""
+    """A first call's time outside of its window. `sums`: by phase and kind, in order of time
+    (`server`: the part in the server's threads). `had_cpu`: the time without a CPU, by the task
+    that had it. `borders`: of the phases before."""
 
     sums: dict[str, Counter]
     had_cpu: Counter
@@ -94,7 +95,8 @@ class Outside:
 
 
 def outside(found: Capture, call: dict, line: dict) -> Outside | None:
-    """None if the client's process is not a request."""
+    """Computes the times outside of the call's window; None if the client's process is not a
+    request."""
     program = [r for r in found.requests if (r["method"] or "").endswith("/greeter_client")]
     if len(program) != 1:
         return None
@@ -117,7 +119,7 @@ def outside(found: Capture, call: dict, line: dict) -> Outside | None:
 
 
 def split(found: Capture, call: dict, line: dict) -> bool:
-    """Prints it."""
+    """Prints and checks the times outside of the first call's window."""
     what = outside(found, call, line)
     if not check("the client's process is a request", what is not None):
         return False
@@ -135,7 +137,7 @@ def split(found: Capture, call: dict, line: dict) -> bool:
     outside_ns = call["start_ns"] - line["begin_ns"] + line["end_ns"] - call["end_ns"]
     faults_ns = sum(row["page faults"] for row in sums.values())
     unknown_ns = sum(row["unattributed"] for row in sums.values())
-    # The settings may be heard of by a thread that nobody waits for: then the call follows at once.
+    # A thread that is not waited for may receive the settings: then the call follows at once.
     begun = all(sum(sums[name][kind] for kind in KINDS) > 0 for name, _ in PHASES[:4])
     return all(
         [

@@ -17,14 +17,15 @@ from lab import NETLAB, TARGETS, Capture, capture, check, main, p50, us
 FOLDER = TARGETS / "kvlog"
 BYTES, RATE, SHIFT_US, BURST_BYTES = 1_000_000, 1e9, 250_000, 16_000
 LIMIT_PERCENT = 3
-# Ethernet, IPv4 and TCP with its time stamp, for each 8948 bytes of payload (the link has jumbo frames).
+# With the headers of Ethernet, IPv4 and TCP (with time stamps) for each 8948 bytes of payload: the
+# link has jumbo frames.
 WIRE_BYTES = BYTES * (9014 / 8948)
 BY_RATE_NS = (WIRE_BYTES - BURST_BYTES) * 8 / RATE * 1e9
 
 
 def script(requests: int, keys: int = 10, shift_us: int = SHIFT_US) -> str:
-    """What runs on the link's client: so many writes. What $here and $there begin with runs on the client's host and on
-    the server's."""
+    """The script on the link's client, with `requests` writes. $here runs a command on the client's
+    host, $there on the server's."""
     return f"""
 {NETLAB} in server $there {FOLDER}/kvserver --clock-shift-us {shift_us} --log server.csv > said &
 server=$!
@@ -36,8 +37,8 @@ $here {FOLDER}/kvclient --server 10.77.0.2 --pings 20 --requests {requests} --ke
 
 
 def clock(folder: Path) -> tuple[int, int]:
-    """What kvpost.py finds in the logs: how far the server's clock is ahead, and how uncertain that is; in parts.csv
-    the parts of each RPC."""
+    """Runs kvpost.py on the logs. Returns how far the server's clock is ahead, and the uncertainty;
+    parts.csv gets the parts of each RPC."""
     post = [FOLDER / "kvpost.py", "client.csv", "--server-log", "server.csv", "-o", "parts.csv"]
     post += ["--rate-mbit", "1000", "--burst", str(BURST_BYTES)]
     said = subprocess.run(post, cwd=folder, check=True, capture_output=True, text=True).stdout
@@ -51,13 +52,13 @@ def large(found: Capture) -> list[dict]:
 
 
 def moved(requests: list[dict], side: str) -> dict[str, int]:
-    """What the kernel copied at an end for these requests, on their way or beside it."""
+    """The kernel's copying at one end for these requests, on or off their critical path."""
     names = ("bytes", "cpu_ns", "copy_ns", "samples", "copy_samples")
     return {name: sum(r[f"{side}_moved_{name}"] or 0 for r in requests) for name in names}
 
 
 def functions(found: Capture) -> dict[int, list[dict]]:
-    """Of each stack, innermost first."""
+    """The functions of each stack, innermost first."""
     stacks = defaultdict(list)
     for frame in pyarrow.parquet.read_table(found.table("stacks")).to_pylist():
         stacks[frame["stack_id"]].append(frame)
@@ -113,8 +114,8 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
 
 
 def kernel_copies(writes: list[dict], sampled: list[dict]) -> bool:
-    """What the kernel copied at both ends. The server reads as the bytes come in, beside the time on the wire: only
-    what it reads last is on the request's way."""
+    """Prints the kernel's copying at both ends. The server reads the bytes as they arrive, in
+    parallel with the time on the wire: only its last read is on the request's critical path."""
     print(
         "  the kernel's copies, a request on average, on its way or not (by samples: of 200 others):"
     )
@@ -140,7 +141,7 @@ def kernel_copies(writes: list[dict], sampled: list[dict]) -> bool:
 
 
 def own_copies(found: Capture) -> Counter:
-    """Samples of the server's user time, by the innermost functions."""
+    """Samples of the server's user time, by the three innermost functions."""
     stacks = functions(found)
     samples: Counter = Counter()
     for own in found.segments(large(found)).values():

@@ -1,4 +1,4 @@
-"""What all labs share: a script under rpcprobe, and the tables of its capture."""
+"""Shared code of all labs: runs a script under rpcprobe, and reads the tables of its capture."""
 
 import argparse
 import os
@@ -17,12 +17,12 @@ __all__ = ["NETLAB", "TARGETS", "Capture", "capture", "check", "main", "p50", "t
 
 
 def capture(rpcprobe: str, folder: Path, script: str, *options: str) -> Capture:
-    """Runs a script of /bin/sh, whose $0 is the folder it runs in, under rpcprobe."""
+    """Runs a /bin/sh script under rpcprobe; the script's $0 is the folder in which it runs."""
     return study_capture(folder, script, *options, rpcprobe=rpcprobe)
 
 
 def total(requests: list[dict], prefix: str) -> int:
-    """Of the categories that begin so."""
+    """The total of the categories that begin with `prefix`."""
     columns = [name for name in requests[0] if name.startswith(prefix)]
     return sum(request[name] or 0 for request in requests for name in columns)
 

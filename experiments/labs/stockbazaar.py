@@ -29,10 +29,11 @@ $python client.py --port $port --requests {requests} {client} --log "$0/client.c
 """
 
 
-# What else a request does between the server's stamps, or in queue.* outside of them, is the way of Python from
-# accept() to its stamp and from its stamp to the read: some 20 us each, if the thread keeps its CPU.
+# Other time between the server's stamps, or in queue.* outside of them, is Python's path from
+# accept() to the stamp and from the stamp to the read: some 20 us each, if the thread keeps its
+# CPU.
 LOOKUP_US, LIMIT_PERCENT = 5000, 2
-# Shorter waits are also those for the interpreter's lock.
+# Shorter waits may also be for the interpreter's lock.
 LONG_NS = 100_000
 
 
@@ -45,7 +46,7 @@ def run(rpcprobe: str, folder: Path, requests: int, client: str, server: str = "
 
 
 def served(found: Capture) -> list[tuple[dict, dict]]:
-    """Requests with the server's line of each: a thread answers one after another."""
+    """Pairs requests with the server's log lines: a thread answers one request after another."""
     requests, lines = defaultdict(list), defaultdict(list)
     for request in found.requests:
         if request["kind"] == "tcp" and request["complete"]:
@@ -61,7 +62,7 @@ def served(found: Capture) -> list[tuple[dict, dict]]:
             if len(matched) == len(own):
                 apart_ns = sum(abs(r["end_ns"] - line["end_ns"]) for r, line in matched)
                 fitting.append((apart_ns, thread, matched))
-        # Where requests wait for long, those of another thread that had as many may fit, too.
+        # If requests wait for long, the lines of another thread with as many requests may fit, too.
         if fitting:
             _, thread, matched = min(fitting, key=lambda fit: fit[0])
             pairs += matched
@@ -70,7 +71,7 @@ def served(found: Capture) -> list[tuple[dict, dict]]:
 
 
 def match(lines: list[dict], requests: list[dict]) -> list[tuple[dict, dict]]:
-    """Each line, in order, with the request under way then that ends first."""
+    """Pairs each line, in order, with the request in flight at that time that ends first."""
     pairs, left = [], list(requests)
     for line in lines:
         under_way = [r for r in left if r["start_ns"] <= line["start_ns"] <= r["end_ns"]]
@@ -120,7 +121,7 @@ def pool(rpcprobe: str, scratch: Path, clients: int) -> bool:
 
 
 def slow_pool(rpcprobe: str, scratch: Path) -> bool:
-    """A request's wait for a thread, against all of its queue.*, where threads are what is scarce."""
+    """Compares a request's wait for a thread with all of its queue.*, when threads are scarce."""
     asked, clients = 100, 5
     what = f"--method Lookup --clients {clients}"
     found = run(rpcprobe, scratch / "slow", asked, what, f"--lookup-us {LOOKUP_US}")
@@ -137,7 +138,8 @@ def slow_pool(rpcprobe: str, scratch: Path) -> bool:
     waited_ns, queued_ns, rest_ns = [], [], []
     for request, line in pairs:
         own = segments[request["request_id"]]
-        # Between connect() and send() the client may lose its CPU: the server has a connection then, but no request.
+        # The client may lose its CPU between connect() and send(): then the server has a
+        # connection, but no request.
         sent_ns = min(s["start_ns"] for s in own if s["side"] != "client")
         wait = Wait()
         wait.add(own, max(line["arrival_ns"], sent_ns), line["start_ns"])
@@ -174,7 +176,8 @@ def slow_pool(rpcprobe: str, scratch: Path) -> bool:
 
 @dataclass
 class Wait:
-    """From the server's accept to a thread's begin: `there_ns` of it since the client had sent."""
+    """The time from the server's accept to a thread's begin; `there_ns`: the part after the client
+    had sent."""
 
     requests: int = 0
     ns: int = 0
@@ -203,7 +206,7 @@ METHODS = (
 
 
 def within(segments: list[dict], line: dict) -> list[dict]:
-    """The parts of segments between the server's stamps: it begins with the request, and ends."""
+    """The parts of segments between the server's stamps of the request's begin and end."""
     parts = []
     for segment in segments:
         begin_ns = max(segment["start_ns"], line["start_ns"])
@@ -218,7 +221,8 @@ def spent(segments: list[dict], category: str) -> int:
 
 
 def until_had(segments: list[dict]) -> int:
-    """Waits for locks, each with what follows until the program goes on: a CPU, and the end of the call."""
+    """Waits for locks, each with the time until the program continues: the wait for a CPU, and the
+    end of the call."""
     whole_ns, waits = 0, False
     for segment in segments:
         name = segment["category"]
@@ -228,8 +232,9 @@ def until_had(segments: list[dict]) -> int:
 
 
 def lock(rpcprobe: str, scratch: Path, grpc: bool) -> bool:
-    """`lock` beside the server's own stamps around its lock: of the whole request by sockets. Behind gRPC, whose threads
-    also wait for one another's locks before and after, from the server's begin with it to the end.
+    """Compares `lock` with the server's own stamps around its lock: by sockets, over the whole
+    request. By gRPC, whose threads also wait for one another's locks before and after, from the
+    server's begin to its end.
     """
     by = "gRPC" if grpc else "sockets"
     transport = "--transport grpc" if grpc else ""
@@ -274,8 +279,8 @@ def lock(rpcprobe: str, scratch: Path, grpc: bool) -> bool:
 
 
 def answered(found: Capture) -> list[tuple[dict, dict]]:
-    """Calls with the server's line of each, in order of their ends: which of gRPC's threads received a call says
-    nothing of the one that served it."""
+    """Pairs calls with the server's log lines, in order of their ends: the gRPC thread that
+    received a call need not be the thread that served it."""
     calls = [r for r in found.requests if r["kind"] == "http2" and r["complete"]]
     return match(sorted(found.log("server.csv"), key=lambda line: line["end_ns"]), calls)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""An HTTP server as many are built: one thread reads, a pool of threads answers.
+"""An HTTP server of a common design: one thread reads, a pool of threads answers.
 
-Usage: pool_server.py PORT [THREADS]. A request is handed to the pool through a queue in memory; a thread of the
-pool computes for some 20 us and writes the answer itself.
+Usage: pool_server.py PORT [THREADS]. The reader hands a request to the pool through a queue in
+memory. A thread of the pool computes for some 20 us and writes the answer itself.
 """
 
 import selectors

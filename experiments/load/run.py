@@ -2,28 +2,33 @@
 """Servers under load, from 1 to 10,000 connections: is every request found, is no work booked twice, and
 what does a request cost?
 
-A row is one capture of one load at one number of connections, with both ends traced, the client's only or
-the server's only. Of each:
+A row is one capture of one load at one number of connections, with both ends traced, only the
+client, or only the server. Columns:
 
-  found        complete requests of the load's kind, beside what the load generator says it made
-  segments     a request: mean, median, 99th percentile
-  twice        on-CPU time of threads that more than one request has for its own, of what they ran for requests
-  shared       on-CPU time that is told to be for several requests, likewise
-  ledger       CPU time of the server's threads in threads.parquet, of what the kernel says they ran meanwhile
-               (/proc/PID/task/TID/schedstat; server only, the captures of which begin and end beside them)
-  unplaced     time that the hypervisor took and of which nobody knows when (steal_unplaced_ns of the manifest, all CPUs), of
-               the same: the kernel's account leaves it out, the ledger cannot
+  found        complete requests of the load's kind, beside the load generator's number of requests
+  segments     per request: mean, median, 99th percentile
+  twice        on-CPU time that more than one request has for its own, as a share of threads' time
+               for requests
+  shared       on-CPU time that is marked as shared by several requests, likewise
+  ledger       CPU time of the server's threads in threads.parquet, as a share of their run time by
+               the kernel (/proc/PID/task/TID/schedstat; only if the server alone is traced, because
+               these captures begin and end at the same time as the kernel's account)
+  unplaced     stolen time of all CPUs that is not placed in time (steal_unplaced_ns of the
+               manifest), as a share of the same: the kernel's account leaves it out, the ledger
+               cannot
   B/event      bytes of the segments' table for each record of events.bin
-  us/event     CPU time to attribute the events again, and the most memory that took: the least of up to five times, as long as they take
-               ten seconds together (other work on the machine only adds)
-  instr/event  instructions to attribute the events again (--instructions, under valgrind): unlike CPU time the same in each run,
-               whoever else is at work and however long memory takes
-  mean         latency, beside what the load generator measured
+  us/event     CPU time to attribute the events again, and the peak of memory: the minimum of up to
+               five times, for at most ten seconds in total (other work on the machine only adds
+               time)
+  instr/event  instructions to attribute the events again (--instructions, under valgrind): unlike
+               CPU time, the same in each run, independent of other work and of memory's latency
+  mean         latency, beside the load generator's measurement
 
 Needs root, redis-server with redis-tools for redis and pipeline (16 commands in one write), h2load
-(nghttp2-client) for http (to nginx), pool (to pool_server.py), grpc (10 streams on each connection, to targets/greeter)
-and streams (1,000 on each). Usage: run.py [--connections 1,50,...] [--requests N] [--ends both,client,server] [--keep DIR]
-[--instructions] [LOAD ...]; rpcprobe from $RPCPROBE or PATH. Exit status: 0 if every request was found and none of the work was booked twice, else 1.
+(nghttp2-client) for http (to nginx), pool (to pool_server.py), grpc (10 streams on each connection,
+to targets/greeter) and streams (1,000 on each). Usage: run.py [--connections 1,50,...]
+[--requests N] [--ends both,client,server] [--keep DIR] [--instructions] [LOAD ...]; rpcprobe from
+$RPCPROBE or PATH. Exit status: 0 if every request was found and no work was booked twice, else 1.
 """
 
 import argparse
@@ -47,11 +52,11 @@ import duckdb
 RPCPROBE = os.environ.get("RPCPROBE") or "rpcprobe"
 GREETER = Path(__file__).resolve().parents[2] / "targets/greeter/greeter_server"
 ENDS = ("both", "client", "server")
-# What attach says before, on a busy machine.
+# attach's progress message on a busy machine.
 ATTACHING = "rpcprobe: checking and attaching hooks, "
-# Nobody waits longer for one row.
+# Longest time for one row.
 MOST_SECONDS = 600
-# Attribution is repeated so often, as long as all of it takes so many seconds.
+# Attribution is repeated at most MOST_TIMES, within MOST_SECONDS_AGAIN in total.
 MOST_TIMES, MOST_SECONDS_AGAIN = 5, 10
 ON_CPU = "(category in ('user', 'copy', 'fault') or category like 'kernel.%')"
 TWICE = f"""
@@ -91,7 +96,7 @@ select avg(n), quantile_cont(n, 0.5), quantile_cont(n, 0.99) from (
 
 @dataclass
 class Made:
-    """What a load generator says."""
+    """A load generator's results."""
 
     requests: int
     mean_us: float
@@ -138,7 +143,7 @@ class Grpc:
     kind, method, port, streams = "http2", "%SayHello", 6404, 10
 
     def __init__(self, directory):
-        # A gRPC message (5 bytes of length and so on) that holds the name "load".
+        # A gRPC message (a prefix of 5 bytes with the length) that holds the name "load".
         self.message = Path(directory) / "message"
         self.message.write_bytes(bytes([0, 0, 0, 0, 6, 0x0A, 4]) + b"load")
         self.server = [GREETER, "--port", str(self.port)]
@@ -192,7 +197,7 @@ class Http:
 
 
 class Pool(Http):
-    """A thread that reads, and a pool of threads that answer, in Python."""
+    """One reading thread and a pool of answering threads, in Python."""
 
     method, port = "GET /%", 6406
 
@@ -271,7 +276,7 @@ def quoted(command):
 
 
 def capture(load, ends, out, connections, requests):
-    """Captures the load; what its generator printed."""
+    """Captures the load; returns its generator's output, and the server's run time by thread."""
     client = load.client(connections, requests)
     run = [RPCPROBE, "run", "-q", "-o", out, "--"]
     if ends == "both":
@@ -298,24 +303,24 @@ def capture(load, ends, out, connections, requests):
 
 
 def ran(pid):
-    """Nanoseconds that each thread of a process and its children has had a CPU."""
+    """On-CPU time of each thread of a process and its children, in nanoseconds."""
     pids = [pid] + [int(child) for child in children(pid)]
     ran_ns = {}
     for task in (task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()):
-        # It may have ended since.
+        # The thread may have ended since.
         with contextlib.suppress(OSError):
             ran_ns[int(task.name)] = int((task / "schedstat").read_text().split()[0])
     return ran_ns
 
 
-# What the server does when the load is over (it closes connections, say) is in the capture, too: until it runs for
-# less than a hundredth of the time.
+# The server's work after the load (such as closing connections) is in the capture, too. The capture
+# ends when the server runs for less than a hundredth of the time.
 QUIET_SECONDS = 0.1
 QUIET_PART = 0.01
 
 
 def ran_until_quiet(pid):
-    """The same, as soon as they hardly run any more."""
+    """The same, once the threads hardly run any more, or after 10 s."""
     until, last = time.monotonic() + 10, ran(pid)
     while time.monotonic() < until:
         time.sleep(QUIET_SECONDS)
@@ -332,12 +337,12 @@ def children(pid):
 
 
 def attribute(out):
-    """Seconds of CPU time and the most bytes of memory to attribute the capture again."""
+    """CPU time in seconds and peak memory in bytes to attribute the capture again."""
     begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     child = subprocess.Popen(words([RPCPROBE, "attribute", "-q", out]), stderr=subprocess.DEVNULL)
     until, peak_bytes = begin + MOST_SECONDS, 0
     while True:
-        # Not what wait4() says: that counts what this program had before the other one took its place.
+        # Not wait4()'s value, which includes this program's memory before exec replaced it.
         with contextlib.suppress(OSError):
             status = Path(f"/proc/{child.pid}/status").read_text()
             peak_bytes = max(
@@ -355,7 +360,7 @@ def attribute(out):
 
 
 def attribute_again(out):
-    """The same, the least of several times, and the most bytes."""
+    """The same: the minimum of several times, and the peak of memory."""
     begin, each = time.monotonic(), [attribute(out)]
     while len(each) < MOST_TIMES and time.monotonic() - begin < MOST_SECONDS_AGAIN:
         each.append(attribute(out))
@@ -364,7 +369,7 @@ def attribute_again(out):
 
 
 def instructions(out):
-    """Instructions of all threads to attribute the capture again."""
+    """The number of instructions of all threads to attribute the capture again."""
     counter = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
     done = subprocess.run(
         words([*counter, RPCPROBE, "attribute", "-q", out]),
@@ -441,7 +446,7 @@ def shown(of):
 
 
 def ledger(accounts, ran_ns):
-    """What the ledger has, of what the kernel says; empty where that is not known."""
+    """The ledger's time as a share of the kernel's; empty if the kernel's is unknown."""
     if any(rest for _, _, rest in accounts):
         return "WRONG"
     if not any(ran_ns.values()):
@@ -452,7 +457,8 @@ def ledger(accounts, ran_ns):
 
 
 def unplaced(manifest, ran_ns):
-    """What the hypervisor took that has no place, of what the kernel says; empty where that is not known."""
+    """Stolen time that is not placed, as a share of the kernel's account; empty if that is
+    unknown."""
     if not any(ran_ns.values()):
         return ""
     return f"{manifest['counts'].get('steal_unplaced_ns', 0) / sum(ran_ns.values()):.1%}"

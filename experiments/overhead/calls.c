@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * System calls that do nothing, as fast as they go or with a pause before each: as many events as
- * a program can make. Prints how many calls the processes made in all, and the longest that any of
- * them had to wait for one.
+ * Makes system calls that do nothing, as fast as possible or with a pause before each: as many
+ * events as a program can cause. Prints the processes' total number of calls, and the longest time
+ * of any call.
  */
 #define _GNU_SOURCE
 #include <err.h>

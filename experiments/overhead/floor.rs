@@ -1,9 +1,9 @@
-//! Attaches a program that does nothing to each tracepoint rpcprobe uses, and stays until its
-//! standard input ends: the least that any tool on these hooks can cost. With `--clock` each reads the
-//! clock once: the least that any tool can cost that knows when.
+//! Attaches an empty program to each tracepoint that rpcprobe uses, and stays until its standard input
+//! ends: the least cost of any tool on these hooks. With `--clock` each program reads the clock once: the
+//! least cost of any tool that records times.
 //!
-//! Says `ready N` when N are attached. The software events of page faults are left out: a round trip
-//! has none.
+//! Prints `ready N` when N programs are attached. The software events of page faults are left out: a round
+//! trip has none.
 
 use std::ffi::CString;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use anyhow::{ensure, Context, Result};
 use libbpf_rs::libbpf_sys as sys;
 use rpcprobe::probe::hooks::{Means, HOOKS};
 
-/// `r0 = 0; exit`, and before that `call bpf_ktime_get_ns`, if asked for.
+/// `r0 = 0; exit`, preceded by `call bpf_ktime_get_ns` if `reads_clock`.
 fn next_to_nothing(reads_clock: bool) -> Vec<sys::bpf_insn> {
     let insn = |code: u32, imm: u32| sys::bpf_insn {
         code: code as u8,
@@ -33,11 +33,11 @@ fn next_to_nothing(reads_clock: bool) -> Vec<sys::bpf_insn> {
 
 fn owned(fd: i32) -> Result<OwnedFd> {
     ensure!(fd >= 0, std::io::Error::from_raw_os_error(-fd));
-    // SAFETY: a descriptor that the call before has opened for us.
+    // SAFETY: the preceding call has opened this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The program and its link to the tracepoint; both are gone when dropped.
+/// The program and its link to the tracepoint; dropping them removes both.
 fn attach(tracepoint: &str, reads_clock: bool) -> Result<(OwnedFd, OwnedFd)> {
     let name = CString::new(tracepoint)?;
     let instructions = next_to_nothing(reads_clock);

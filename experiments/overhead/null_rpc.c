@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A byte there and a byte back: the least a request can be, so what a tool adds shows best. Pairs
- * of processes, a client and a server each, over two pipes, a Unix socket pair or a TCP connection;
- * each pair on a CPU of its own as far as there are: left to the scheduler, a pair now shares one
- * and now has two that sleep in turns, with several times the latency.
- * Prints one line of JSON; times are CLOCK_MONOTONIC. The percentiles are those of a stretch of
- * requests than which a quarter of all stretches was quicker: what neighbours of a virtual machine
- * do comes and goes, what a tool does stays.
+ * A byte there and a byte back: the smallest request, in which a tool's overhead shows best. Pairs
+ * of processes, a client and a server each, over two pipes, a Unix socket pair or a TCP connection.
+ * Each pair has its own CPU if there are enough. With placement by the scheduler, a pair sometimes
+ * shares a CPU and sometimes has two that sleep in turns, with several times the latency.
+ * Prints one line of JSON; times are CLOCK_MONOTONIC. The percentiles are those of the stretch of
+ * requests at the first quartile: a quarter of all stretches was faster. Disturbances by neighbours
+ * of a virtual machine come and go, a tool's overhead stays.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -118,7 +118,7 @@ static double cpu_seconds(void)
            (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-/* This process and its children, on the next of the CPUs. */
+/* Pins this process and its later children to the next CPU in turn. */
 static void take_turns(uint64_t pair)
 {
     static cpu_set_t all;
@@ -134,7 +134,7 @@ static void take_turns(uint64_t pair)
         err(1, "sched_setaffinity");
 }
 
-/* Both processes of a pair are children, so that both are waited for. */
+/* Both processes of a pair are children, so that the parent can wait for both. */
 static void start(struct ends (*join)(void), uint64_t requests, struct result *result)
 {
     struct ends ends = join();
@@ -144,7 +144,7 @@ static void start(struct ends (*join)(void), uint64_t requests, struct result *r
             err(1, "fork");
         if (pid)
             continue;
-        /* Else the server would never see the end. */
+        /* Otherwise the server would never see the end of the connection. */
         close(client ? ends.server_in : ends.client_in);
         if (ends.client_in != ends.client_out)
             close(client ? ends.server_out : ends.client_out);

@@ -18,9 +18,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PAUSES_NS = (10_000, 3_000, 1_000, 300, 0)
-# Of the calls made: others' records are lost, too, and a process's first calls come before its loop.
+# Allowed share of the calls: records of other processes are lost, too, and a process makes some
+# calls before its loop.
 COUNTED_WITHIN = 0.01
-# A program whose records are all lost, beside one whose records are kept.
+# Least relative speed of a program whose records are all lost, compared with one whose records are
+# kept.
 NO_SLOWER_THAN = 0.8
 
 

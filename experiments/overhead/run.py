@@ -18,25 +18,25 @@ from statistics import median
 from tools import TRACING, Failed, Measured, Nothing, Places, Tool, scratch, tools
 from workloads import WORKLOADS, Workload
 
-# What is aimed for, of null RPC over pipes: see README.md.
+# The aims for null RPC over pipes: see README.md.
 P50_FACTOR, P99_FACTOR, PUBLIC_FACTOR = 1.5, 1.7, 0.5
-# How far the cost that reports print may be from what was measured.
+# Allowed relative error of the cost that reports print.
 ESTIMATE_WITHIN = 0.25
 
-# Set while in it.
+# Set in the process that runs in its own mount namespace.
 OWN_NAMESPACE = "RPCPROBE_OVERHEAD_NAMESPACE"
 
 
 @dataclass
 class Cost:
-    """Of one tool, over the rounds."""
+    """The cost of one tool, over the rounds."""
 
     tool: Tool
     pinned: bool
     p50_ns: list[float] = field(default_factory=list)
     p99_ns: list[float] = field(default_factory=list)
     throughput: list[float] = field(default_factory=list)
-    # Of a request on average: Measured.each_ns().
+    # Mean cost per request: Measured.each_ns().
     mean_ns: list[float] = field(default_factory=list)
     runs: list[Measured] = field(default_factory=list)
     why_not: str | None = None
@@ -53,7 +53,7 @@ class Cost:
         self.runs.append(run)
 
     def each(self, of: str) -> float | None:
-        """Median of the runs, a request."""
+        """Median over the runs, per request."""
         values = [getattr(run, of) for run in self.runs]
         if not values or None in values:
             return None
@@ -62,7 +62,7 @@ class Cost:
         )
 
     def estimate(self) -> float | None:
-        """The tool's own estimate, as a part of what was measured."""
+        """The tool's own estimate as a share of the measured cost."""
         each_ns = self.each("estimate_ns")
         return None if each_ns is None else each_ns / median(self.mean_ns)
 
@@ -76,7 +76,7 @@ class Cost:
 
 
 def spread(values: list[float], unit: str = "{:,.0f}") -> str:
-    """Median and the range, which for six rounds holds the true median 97 times of 100."""
+    """Median and range; for six rounds, the range contains the true median 97 times of 100."""
     return " ".join(
         [unit.format(median(values)), f"[{unit.format(min(values))}, {unit.format(max(values))}]"]
     )
@@ -161,7 +161,7 @@ def judge_estimate(costs: dict[str, Cost]) -> bool:
 
 
 def judge(costs: dict[str, Cost]) -> bool:
-    """Whether the aims hold; of null RPC over pipes."""
+    """Returns whether the aims for null RPC over pipes hold."""
     if not all(name in costs and costs[name].runs for name in ("rpcprobe", "floor")):
         print("no verdict: rpcprobe and the floor were not both measured")
         return False
@@ -198,13 +198,14 @@ def judge(costs: dict[str, Cost]) -> bool:
 
 
 def places() -> Places:
-    """The last CPU for the workload, the one before for the tool."""
+    """The last CPU for the workload, the second to last for the tool."""
     cpus = sorted(os.sched_getaffinity(0))
     return Places(str(cpus[-1]), str(cpus[-2])) if len(cpus) > 1 else Places()
 
 
 def see_tracefs():
-    """Most tools need it; in a mount namespace of our own, so that nothing is left of it."""
+    """Makes tracefs visible, which most tools need, in a separate mount namespace that leaves no
+    traces."""
     if (TRACING / "set_event").exists():
         return
     if os.environ.get(OWN_NAMESPACE):

@@ -1,4 +1,4 @@
-"""What slows it down: each tool runs beside a workload, or starts it."""
+"""The measured tools: each runs beside a workload, or starts it."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from workloads import Sample, Workload
 
-# The scheduler's and the system calls' events: those every tool here can record.
+# Events of the scheduler and of system calls, which every tool here can record.
 EVENTS = (
     "sched:sched_switch",
     "sched:sched_waking",
@@ -29,12 +29,12 @@ TRACING = Path("/sys/kernel/tracing")
 
 
 class Failed(Exception):
-    """A tool is not there, or did not do what it was to do; the text says what."""
+    """A tool is missing or failed; the text says what."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """CPUs: of the workload, and of the tool. Both empty: anywhere."""
+    """The CPUs of the workload and of the tool. Both empty: any CPU."""
 
     workload: str = ""
     tool: str = ""
@@ -42,18 +42,19 @@ class Places:
 
 @dataclass
 class Measured:
-    """Of one run. None: the tool does not tell, or it has no meaning."""
+    """The results of one run. None: the tool does not report the value, or it is meaningless."""
 
     sample: Sample
     cpu: float | None = None
     bytes: int | None = None
     records: int | None = None
     lost: int | None = None
-    # What the tool itself says that it cost, in all.
+    # The tool's own estimate of its total cost.
     estimate_ns: int | None = None
 
     def each_ns(self, pinned: bool) -> float:
-        """What a request takes of the workload's CPU; where it has several, they may be idle."""
+        """A request's time on the workload's CPU. On several CPUs, which may be idle, its CPU
+        time."""
         sample = self.sample
         if pinned or sample.cpu_ns is None:
             return 1e9 / sample.per_second
@@ -65,7 +66,7 @@ def pinned(cpus: str, command: list) -> list[str]:
 
 
 class Cpu:
-    """CPU time of all threads of the processes whose program is `name`, sampled while running."""
+    """CPU time of all threads of the processes that run program `name`, sampled while they run."""
 
     def __init__(self, name: str):
         self.name = name
@@ -90,7 +91,7 @@ class Cpu:
         return used
 
     def part(self, begin_ns: int, end_ns: int) -> float | None:
-        """Of one CPU, between two points in time."""
+        """The CPU time as a share of one CPU, between two points in time."""
         inside = [point for point in self.points if begin_ns <= point[0] <= end_ns]
         if len(inside) < 3:
             return None
@@ -107,7 +108,7 @@ class Cpu:
 
 
 class Tool:
-    """`name` as shown, `program` to be found; `same_events` of those that record EVENTS."""
+    """`name`: as shown. `program`: must be installed. `same_events`: the tool records EVENTS."""
 
     def __init__(self, name: str, program: str, same_events: bool = False):
         self.name, self.program, self.same_events = name, program, same_events
@@ -120,7 +121,8 @@ class Tool:
 
 
 def run(prefix: list, workload: Workload, places: Places, folder: Path, tool: str = "") -> Measured:
-    """The workload, started by `prefix`; the CPU time of the tool of that name."""
+    """Runs the workload, started by `prefix`, and measures the CPU time of the tool of that
+    name."""
     command = pinned(places.tool if prefix else places.workload, prefix)
     command = command if prefix else []
     command += pinned(places.workload, workload.command(folder))
@@ -145,7 +147,8 @@ class Nothing(Tool):
 
 
 class Beside(Tool):
-    """Runs beside the workload. `command` is given the folder; it is ready when it has said so."""
+    """Runs beside the workload. `command` gets the folder; the tool is ready when it prints
+    `ready`."""
 
     def __init__(self, name: str, command: list, ready: str, ends_by=signal.SIGINT, **more):
         super().__init__(name, str(command[0]), **more)
@@ -208,7 +211,7 @@ class Rpcprobe(Tool):
 
 
 class Elsewhere(Beside):
-    """rpcprobe on another program; the workload is none of its business."""
+    """rpcprobe tracing another program than the workload."""
 
     def __init__(self, program: Path, *options: str):
         command = [program, "run", "--quiet", "-o", "{folder}/capture", *options, "--"]
@@ -217,7 +220,7 @@ class Elsewhere(Beside):
 
 
 class Ftrace(Tool):
-    """The kernel's ring buffer, overwritten, nobody reads."""
+    """The kernel's ring buffer in overwrite mode, without a reader."""
 
     def __init__(self):
         super().__init__("ftrace ring, no consumer", "true", same_events=True)
@@ -241,7 +244,8 @@ class Ftrace(Tool):
             size.write_text(before)
 
     def counted(self) -> tuple[int, int]:
-        """Events written on all CPUs, and their bytes, by the mean of those that are still there."""
+        """The number of events written on all CPUs, and their bytes, by the mean of the remaining
+        events."""
         events = held = size = 0
         for stats in (TRACING / "per_cpu").glob("cpu*/stats"):
             told = dict(line.split(": ") for line in stats.read_text().splitlines() if ": " in line)
@@ -297,7 +301,7 @@ tracepoint:sched:sched_switch {
 
 
 def tools(rpcprobe: Path, floor: Path) -> dict[str, Tool]:
-    """By the name they are chosen by."""
+    """The tools, by the names that select them."""
     return {
         "floor": Beside("empty programs (floor)", [floor], "ready", None),
         "clock": Beside("programs that read the clock", [floor, "--clock"], "ready", None),
@@ -322,6 +326,6 @@ def tools(rpcprobe: Path, floor: Path) -> dict[str, Tool]:
 
 @contextmanager
 def scratch(where: Path | None) -> Iterator[Path]:
-    """A folder for one run, removed with what is in it."""
+    """A folder for one run, removed afterwards with its contents."""
     with tempfile.TemporaryDirectory(dir=where) as folder:
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""What is slowed down: each a command whose requests are timed by its own client."""
+"""The measured workloads: commands whose own clients time their requests."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ GREETER = HERE.parents[1] / "targets" / "greeter"
 
 @dataclass(frozen=True)
 class Sample:
-    """What a workload says of itself; `requests` are all it made, those to warm up included."""
+    """A workload's own results; `requests` includes the warm-up."""
 
     p50_ns: float
     p99_ns: float
@@ -20,18 +20,18 @@ class Sample:
     per_second: float
     begin_ns: int
     end_ns: int
-    # CPU time of all requests, where the workload tells.
+    # CPU time of all requests, if the workload reports it.
     cpu_ns: float | None = None
 
 
 @dataclass(frozen=True)
 class Workload:
-    """`command` is given the folder it may write into, `read` the same and what was printed."""
+    """`command` gets the folder it may write into, `read` the same folder and the output."""
 
     name: str
     command: Callable[[Path], list[str]]
     read: Callable[[Path, str], Sample]
-    # On one CPU, and the tool on another; or both where the scheduler likes.
+    # Pins the workload to one CPU and the tool to another; otherwise the scheduler chooses.
     pinned: bool = True
 
 
@@ -74,7 +74,7 @@ def grpc(requests: int) -> Workload:
 
     def read(folder: Path, said: str) -> Sample:
         with (folder / "log.csv").open(newline="") as log:
-            # Without the first, which connects.
+            # Without the first call, which connects.
             calls = [(int(row["begin_ns"]), int(row["end_ns"])) for row in csv.DictReader(log)][1:]
         latencies_ns = sorted(end - begin for begin, end in calls)
         begin_ns, end_ns = calls[0][0], calls[-1][1]

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The Python package: the wheel's size, what an installation takes, how long an import and a first figure take.
 
-Installs it with pip in a fresh virtual environment, with what is compiled already. Needs no root; the figure is of the
-capture that is given, or left out. Fails if an import takes more than half a second."""
+Installs it with pip in a fresh virtual environment, reusing what is already compiled. Needs no
+root. The figure is of the given capture, or left out. Fails if an import takes more than half a
+second."""
 
 import argparse
 import json
@@ -25,7 +26,7 @@ rpcprobe.open(sys.argv[1]).figure("breakdown")
 
 
 def seconds(command, times, environment):
-    """Each of so many runs, after one that fills caches."""
+    """The duration of each of `times` runs, after one run that fills the caches."""
     taken = []
     for _ in range(times + 1):
         begin = time.monotonic()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Pages of many requests: size, time to make, time to open in a headless Chromium, memory.
 
-A real capture of `redis-benchmark` (or the one given) is repeated in its Parquet files, each time later and with other
-numbers, until there are as many requests as asked for."""
+A real capture of `redis-benchmark` (or the given capture) is repeated in its Parquet files, each
+time later and with other numbers, until it has the requested number of requests."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "../../userspace/tests/pa
 from browser import Browser, Page, find  # noqa: E402
 
 PORT = 7399
-# Times that a page is opened, each by a browser of its own.
+# How often a page is opened, each time by a new browser.
 OPENS = 5
 
 
@@ -79,7 +79,8 @@ def repeated(source, directory, wanted):
     ).fetchone()[0]
 
 
-# By a process of its own: what a child takes at most counts from before it runs its program, when it is still a copy of us.
+# Run by a separate small process: a child's peak memory includes the time before it runs its
+# program, when it is still a copy of its parent.
 MEASURE = """
 import os, subprocess, sys, time
 begin = time.monotonic()
@@ -90,7 +91,7 @@ print(status, time.monotonic() - begin, usage.ru_maxrss * 1024)
 
 
 def made(command):
-    """Seconds and most bytes of memory of a command."""
+    """Duration in seconds and peak memory in bytes of a command."""
     command = [sys.executable, "-S", "-c", MEASURE, *map(str, command)]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     if told[0] != "0":
@@ -99,7 +100,7 @@ def made(command):
 
 
 def resident(pid):
-    """Memory of a process and of those below it, bytes: shared pages count in parts."""
+    """Memory of a process and its descendants, bytes: shared pages count proportionally (PSS)."""
     total, open_pids = 0, [pid]
     while open_pids:
         pid = open_pids.pop()
@@ -163,7 +164,7 @@ def main():
                 for _ in range(OPENS):
                     with Browser(path) as browser:
                         opens.append(opened(browser, file))
-                # The memory and the thread's time are those of the median.
+                # The memory and the thread's time are those of the median run.
                 opens.sort(key=lambda of: of["open_ms"])
                 result |= opens[OPENS // 2]
                 result["opens_ms"] = [of["open_ms"] for of in opens]

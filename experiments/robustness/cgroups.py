@@ -13,7 +13,7 @@ ROOT = Path("/sys/fs/cgroup")
 
 @dataclass
 class Group:
-    """A control group below the one we are in."""
+    """A control group below this process's group."""
 
     path: Path
     version: int
@@ -27,7 +27,7 @@ class Group:
         (self.path / name).write_text(str(limit_bytes))
 
     def peak_bytes(self) -> int | None:
-        """With what of files is in memory for it: that may go up to the limit."""
+        """Peak memory, including the page cache, which may grow up to the limit."""
         name = "memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"
         try:
             return int((self.path / name).read_text())
@@ -35,19 +35,19 @@ class Group:
             return None  # Linux before 5.19
 
     def killed(self) -> int:
-        """Processes that were killed for want of memory."""
+        """The number of processes that the OOM killer has killed."""
         name = "memory.events" if self.version == 2 else "memory.oom_control"
         lines = (self.path / name).read_text().split("\n")
         counts = dict(line.split() for line in lines if line)
         return int(counts.get("oom_kill", 0))
 
     def join(self):
-        """To be called by the process that is to be in it."""
+        """Moves the calling process into the group."""
         self.procs.write_text(str(os.getpid()))
 
 
 def own(controller: str) -> Path:
-    """The path of our own group in the hierarchy of that controller."""
+    """The path of this process's group in the hierarchy of that controller."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
@@ -66,7 +66,7 @@ def unified() -> Path | None:
 
 @contextmanager
 def memory_group(name: str):
-    """A new group whose memory can be limited; gone at the end."""
+    """A new group whose memory can be limited; removed at the end."""
     if (ROOT / "memory").is_dir():
         group = Group(ROOT / "memory" / own("memory") / name, 1)
     else:
@@ -85,7 +85,7 @@ def made(group: Group):
     try:
         yield group
     finally:
-        # Whoever was in it may still be on its way out.
+        # Processes of the group may still be exiting.
         for _ in range(100):
             try:
                 group.path.rmdir()

@@ -24,7 +24,7 @@ from tools import give_up, own_children, size_of
 
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
-# Of the disk: what has to stay free.
+# Bytes of the disk that must stay free.
 DISK_LEAVES_BYTES = 8 << 30
 
 
@@ -38,7 +38,7 @@ class Done:
 
 
 def limited(group: Group, command: list, out: Path, watch=None) -> Done:
-    """Runs it in the group; `watch` is called now and then with its process id."""
+    """Runs the command in the group; calls `watch` periodically with its process id."""
     began = time.monotonic()
     with out.open("w+") as stdout, out.with_suffix(".errors").open("w+") as stderr:
         child = subprocess.Popen(
@@ -54,12 +54,12 @@ def limited(group: Group, command: list, out: Path, watch=None) -> Done:
         child.returncode = os.waitstatus_to_exitcode(status)
         stdout.seek(0), stderr.seek(0)
         seconds = time.monotonic() - began
-        # Of the process itself, not of what it started.
+        # Peak memory of the process itself, not of its children.
         return Done(child.returncode, stdout.read(), stderr.read(), seconds, usage.ru_maxrss * 1024)
 
 
 class Watch:
-    """Ends the target once the events take so much; keeps the probe's own peak."""
+    """Ends the target once the capture has `enough_bytes`; records the probe's own peak memory."""
 
     def __init__(self, capture: Path, enough_bytes: int):
         self.capture, self.enough_bytes = capture, enough_bytes
@@ -110,8 +110,8 @@ def main() -> int:
         folder = Path(folder)
         capture, out = folder / "capture", folder / "out"
         group.limit_memory(limit_bytes)
-        # The target has its memory for itself. That a shell starts it makes all of it a request, too,
-        # which is open for all of the time.
+        # The target runs outside the limited group. Because a shell starts it, its whole life is a
+        # request, too, which is open all the time.
         outside = group.path.parent / "cgroup.procs"
         target = f'echo $$ > {outside}; "$0" -c 2 -s 3600'
         command = [rpcprobe, "run", "--quiet", "-o", capture, "--"]

@@ -18,9 +18,9 @@ from tools import run
 
 HERE = Path(__file__).resolve().parent
 
-# The last of these loses nothing: it shows what the bounds are worth.
+# The last size loses nothing: it shows the error without losses.
 RINGS_KIB = (4, 16, 64, 256, 16384)
-# How rounds is called, and by what kind its requests are found.
+# The arguments of rounds, and the kind of its requests.
 WORKLOADS = {
     "pipe": ("-b -n 60000", "pipe"),
     "unix": ("-b -t unix -n 40000", "unix"),

@@ -3,8 +3,8 @@
 CPUs busy: what is lost of two captures at once, and the latency that clients see, where rpcprobe may
 raise its priority (CAP_SYS_NICE) and where it may not. Needs root.
 
-Prints one line a setting: records and how many were lost, requests a second and their p99 without a
-capture and with it, by the clients' own clocks.
+Prints one line per setting: the numbers of records and of lost records, and the requests per second
+and their p99 without and with a capture, by the clients' own clocks.
 """
 
 import argparse
@@ -72,7 +72,8 @@ def measured(args, prefix: list) -> str:
 
 
 def captured(args, prefix: list, pid: int, folder: Path) -> list[dict]:
-    """The manifests of two captures of the program and all it has started, at once."""
+    """Takes two captures at once of the program and all its descendants; returns their
+    manifests."""
     pids = [pid]
     for parent in pids:
         pids += map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
@@ -91,7 +92,7 @@ def captured(args, prefix: list, pid: int, folder: Path) -> list[dict]:
 
 
 def by_window(log: Path, windows: list) -> list[tuple[float, float]]:
-    """Of the requests that ended in each window: how many a second, and their p99 in us."""
+    """For the requests that ended in each window: their rate per second, and their p99 in us."""
     found = [[] for _ in windows]
     with log.open() as lines:
         for row in csv.DictReader(lines):

@@ -1,9 +1,9 @@
 /*
- * rounds: clients that ask a server each as fast as they can, and log what they know of it.
+ * rounds: clients that each make requests to a server as fast as they can, and log their stamps.
  *
- * A round is a new channel for each pair, or a new program for each request, so that what a tracer
- * loses is not only the middle of a conversation but its begin, too. The log lives in shared memory
- * and is written when all is over: nothing of it is in the requests.
+ * A round is a new channel for each pair, or a new program for each request, so that a tracer loses
+ * not only the middle of conversations but also their beginnings. The log is in shared memory and
+ * written at the end, so that it takes no time of the requests.
  */
 #include "clocks.h"
 #include "give_up.h"
@@ -27,16 +27,16 @@ struct row {
     uint64_t client_pid;
     uint64_t server_pid;
     uint64_t start_ns;     /* client: before it sent (or forked) */
-    uint64_t written_ns;   /* client: after that */
-    uint64_t asked_ns;     /* client: before it asked for the answer (or waited) */
+    uint64_t written_ns;   /* client: after it sent (or forked) */
+    uint64_t asked_ns;     /* client: before it read the answer (or waited) */
     uint64_t end_ns;       /* client: after it had it */
     uint64_t answering_ns; /* server: before it answered */
-    uint64_t spun_ns;      /* server: CPU time it spent on purpose, by its thread's clock */
-    uint64_t gaps_ns;      /* server: what came in between: interrupts, others, a hypervisor */
-    uint64_t slept_ns;     /* server: at least so long it slept, as it asked for */
+    uint64_t spun_ns;      /* server: CPU time of its injected work, by its thread's clock */
+    uint64_t gaps_ns;      /* server: interruptions: interrupts, other threads, a hypervisor */
+    uint64_t slept_ns;     /* server: requested, and therefore minimum, time of sleep */
 };
 
-/* What a request is, on the wire. */
+/* A request's and an answer's format on the wire. */
 struct protocol {
     const char *name;
     const char *ask, *answer; /* with room for a number of eight digits */
@@ -57,7 +57,7 @@ static unsigned rounds = 1, requests = 1000, pairs = 1, depth = 1;
 static uint64_t work_ns;
 static bool works, begins_slowly;
 
-/* A number that looks like chance and is the same in every run. */
+/* A pseudo-random number that is the same in every run. */
 static uint64_t scattered(uint64_t number, uint64_t below)
 {
     number = (number + 1) * 0x9e3779b97f4a7c15;
@@ -65,7 +65,7 @@ static uint64_t scattered(uint64_t number, uint64_t below)
     return (number ^ (number >> 27)) % below;
 }
 
-/* Of eight requests two spin, one sleeps, and the others are done at once. */
+/* Of eight requests, two spin, one sleeps, and the others are answered at once. */
 static void work(unsigned seq, struct row *row)
 {
     uint64_t kind = scattered(seq, 8), ns = work_ns / 2 + scattered(seq + 1, work_ns / 2 + 1);
@@ -104,7 +104,7 @@ static void rest(void)
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
-/* So many at once as the depth says; with 1, one after the other. */
+/* Makes `depth` requests at once; with a depth of 1, one after the other. */
 static void ask(struct ends ends, struct row *rows)
 {
     char text[128];
@@ -154,7 +154,7 @@ static void start_programs(struct row *rows)
     }
 }
 
-/* Both processes of each pair are children, so that both are waited for. */
+/* Both processes of each pair are children, so that the parent can wait for both. */
 static void run_round(struct row *rows)
 {
     struct channel channels[MOST_PAIRS];
@@ -171,7 +171,7 @@ static void run_round(struct row *rows)
             if (kit_fork() != 0)
                 continue;
             struct row *own = rows + (size_t)pair * requests;
-            /* Each keeps its own ends only, or it would not see that the other has left. */
+            /* Each keeps only its own ends; otherwise it would not see that the other has left. */
             for (unsigned other = 0; talks && other < pairs; other++) {
                 if (other != pair || client)
                     transport_close(channels[other].server);

@@ -25,19 +25,18 @@ from tools import file_sizes, give_up, own_children
 HERE = Path(__file__).resolve().parent
 MIB, GIB = 1 << 20, 1 << 30
 
-# The probe holds what its rings brought in the last 10 ms and a block of each CPU: nothing that lasts.
-# What an allocator may keep of a burst is more than what a leak of a byte a request would be in a
-# minute.
+# The probe holds the records of the last 10 ms and one block per CPU: nothing permanent. The memory
+# that an allocator may keep after a burst exceeds a leak of one byte per request in a minute.
 FLAT_BYTES = 16 * MIB
-# Of the file's growth in each quarter, from the mean: others share the machine.
+# Allowed deviation of the file's growth in each quarter from the mean: others share the machine.
 LINEAR_WITHIN = 0.10
-# Tables that attribution makes, in parts of the events; must find room, too.
+# Size of attribution's tables as a share of the events; they need room, too.
 TABLES_SHARE = 0.6
 
 
 @dataclass
 class Sample:
-    """Of one moment; file sizes by name, whether complete or in the making."""
+    """The measurements of one moment; the file sizes include files still being written."""
 
     at_s: float
     phase: str
@@ -60,7 +59,7 @@ class Soak:
 
 
 def memory_of(pid: int) -> tuple[int, int]:
-    """What it has in memory, and had at most."""
+    """The process's present and peak memory."""
     values = {}
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -102,7 +101,7 @@ def watch(child: subprocess.Popen, capture: Path, every_s: float, leave_bytes: i
             phase = "record" if targets else "begin" if former == "begin" else "attribute"
             sample = look(child.pid, capture, time.monotonic() - began, phase)
         except (OSError, KeyError):
-            break  # has ended
+            break  # the process has ended
         soak.samples.append(sample)
         if not soak.stopped and targets:
             need_bytes = leave_bytes + TABLES_SHARE * sample.events_bytes
@@ -171,7 +170,7 @@ def judge_recording(samples: list[Sample], verdicts: Verdicts):
 
 
 def judge_capture(rpcprobe: Path, capture: Path, kind: str, made: int, verdicts: Verdicts) -> dict:
-    """The manifest."""
+    """Judges the capture; returns its manifest."""
     manifest = json.loads((capture / "manifest.json").read_text())
     counts = manifest["counts"]
     found, lost = counts["requests_by_kind"].get(kind, 0), counts["records_lost"]

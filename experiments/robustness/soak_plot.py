@@ -1,4 +1,4 @@
-"""What a soak looked like: a page that needs nothing else, and an image where something can make one."""
+"""Plots a soak: a self-contained page, and an image if a program that makes one is installed."""
 
 import shutil
 import subprocess

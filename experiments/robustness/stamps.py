@@ -1,7 +1,7 @@
-"""The log of ./rounds, and whether a capture of it is right.
+"""Reads the log of ./rounds, and judges a capture of it.
 
-Every bound but those of the work is exact: a window begins in the call that sent the first byte, which
-lies between two stamps of the client, and ends in the one that received the last.
+All bounds except those of the work are exact: a window begins in the call that sent the first byte,
+which lies between two stamps of the client, and ends in the call that received the last byte.
 """
 
 import bisect
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tools import run
 
-# Of the work, as the ground truth asks for of 99 of 100 requests: a hypervisor takes time that nobody
-# sees, and a client that lost its CPU did not wait for the work.
+# Bounds of the work, as the ground truth has for 99 of 100 requests: a hypervisor takes time
+# unseen, and a client that lost its CPU did not wait for the work.
 WORK_SHARE, WORK_NS, WORK_OFF_SHARE = 0.10, 50_000, 0.01
 
 Row = dict[str, int]
@@ -23,10 +23,10 @@ Row = dict[str, int]
 
 @dataclass
 class Found:
-    """What rpcprobe says."""
+    """rpcprobe's findings."""
 
     requests: list[dict]
-    # First and last time of each, in order.
+    # Begin and end of each loss, in order.
     losses: list[tuple[int, int]]
     counts: dict
     kind: str
@@ -41,11 +41,11 @@ class Verdict:
     unmarked: int = 0
     lost: int = 0
     lost_share: float = 0
-    # The stamps' latency less ours, of unmarked requests.
+    # The stamps' latency less rpcprobe's, of unmarked requests.
     errors_ns: list[int] = field(default_factory=list)
     unattributed_ns: int = 0
     latency_ns: int = 0
-    # Unmarked requests that were given work, and those in which it is not found.
+    # Number of unmarked requests with work, and of those in which the work is not found.
     worked: int = 0
     work_off: int = 0
     reasons: Counter = field(default_factory=Counter)
@@ -80,7 +80,7 @@ def load_capture(rpcprobe: Path, capture: Path, kind: str) -> Found:
 
 
 class Windows:
-    """Times in which something was so."""
+    """A set of time windows, merged where they overlap."""
 
     def __init__(self, windows: Iterable[tuple[int, int]] = ()):
         self.merged: list[list[int]] = []
@@ -96,7 +96,8 @@ class Windows:
 
 
 def wrong_of(row: Row, request: dict) -> str | None:
-    """What an unmarked request says that its client or server knows better."""
+    """The first property of an unmarked request that contradicts its client's or server's log, or
+    None."""
     start_ns, latency_ns = request["start_ns"], request["latency_ns"]
     end_ns = start_ns + latency_ns
     categories = request["category_ns"]
@@ -121,10 +122,9 @@ def work_is_off(row: Row, categories: dict[str, int]) -> bool:
         return sum(categories.get(name, 0) for name in names)
 
     bound_ns = max(WORK_SHARE * max(row["spun_ns"], row["slept_ns"]), WORK_NS)
-    # A thread's CPU clock includes interrupts, and what a hypervisor takes; what could not be explained
-    # may be it, and is shown as such.
+    # A thread's CPU clock includes interrupts and stolen time. Unattributed time may be either.
     spun_ns = within("user", "interrupt", "steal", "unattributed")
-    # Who came late to its sleep finds that the time is over.
+    # A thread that begins its sleep late may find that its time is already over.
     slept_ns = within("sleep", "kernel.sched", "steal", "unattributed")
     too_little = spun_ns < row["spun_ns"] - bound_ns or slept_ns < row["slept_ns"] - bound_ns
     return too_little or within("user") > row["spun_ns"] + row["gaps_ns"] + bound_ns
@@ -175,8 +175,8 @@ def judge(log: list[Row], found: Found) -> Verdict:
 
 
 def windows_of_marked(requests: list[dict]) -> dict[int, Windows]:
-    """By client. Where the records between two requests are lost they are one, which is marked; and
-    where nobody knows who asks it may be the server."""
+    """The windows of marked requests, by client. If the records between two requests are lost, the
+    two are one marked request. If the real client is unknown, this may be the server."""
     windows = defaultdict(list)
     for request in requests:
         if not request["complete"] and request["client"]:

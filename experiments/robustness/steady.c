@@ -1,6 +1,6 @@
 /*
- * steady: clients that ask a server each, a byte there and a byte back, at a steady rate and for as
- * long as one likes: nothing is kept but how many requests were made. Ends early at SIGTERM.
+ * steady: clients that each exchange single bytes with a server, at a steady rate and for any time.
+ * Keeps only the number of requests. Ends early at SIGTERM.
  */
 #include "clocks.h"
 #include "give_up.h"
@@ -19,12 +19,12 @@
 
 enum { MOST_PAIRS = 16 };
 
-/* So often requests are made up for: a sleep before each would be most of what it costs. */
+/* Sleeps only if this far ahead: a sleep before each request would be most of its cost. */
 #define PACE_NS 1000000
 
 static volatile sig_atomic_t over;
 
-/* Whoever is told first tells the others. */
+/* The first process that gets the signal sends it to the others. */
 static void end(int number)
 {
     if (!over) {
@@ -57,7 +57,7 @@ static void ask(struct ends ends, uint64_t until_ns, uint64_t per_second, uint64
     }
 }
 
-/* Each process keeps its own ends only, or it would not see that the other has left. */
+/* Each process keeps only its own ends; otherwise it would not see that the other has left. */
 static void start(const struct channel *channels, unsigned pairs, unsigned pair, bool client,
                   uint64_t until_ns, uint64_t per_second, uint64_t *requests)
 {

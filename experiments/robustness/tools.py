@@ -1,4 +1,4 @@
-"""Running others, and giving up."""
+"""Runs commands, and ends the study if they fail."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ def give_up(message: str):
 
 
 def run(command: list, **options) -> str:
-    """What it printed; whoever fails ends the study."""
+    """Runs a command and returns its output. A failure ends the study."""
     command = [str(word) for word in command]
     try:
         done = subprocess.run(command, capture_output=True, text=True, **options)
@@ -23,7 +23,7 @@ def run(command: list, **options) -> str:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files in it; of one that is not there yet, 0."""
+    """Total size of the files in the folder; 0 if it does not exist yet."""
     return sum(file_sizes(folder).values())
 
 
@@ -33,7 +33,7 @@ def file_sizes(folder: Path) -> dict[str, int]:
         for path in folder.iterdir():
             sizes[path.name] = path.stat().st_size
     except FileNotFoundError:
-        pass  # renamed or removed meanwhile: the next look will tell
+        pass  # renamed or removed meanwhile: the next call will see it
     return sizes
 
 

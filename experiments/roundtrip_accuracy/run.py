@@ -27,7 +27,7 @@ WORKLOADS = [
 
 
 def percentile(values, percent):
-    """Nearest rank, in a sorted list."""
+    """The nearest-rank percentile of a sorted list."""
     rank = -(-len(values) * percent // 100)
     return values[max(rank, 1) - 1]
 

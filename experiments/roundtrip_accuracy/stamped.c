@@ -1,6 +1,6 @@
 /*
  * stamped: round trips between a client and a server process over two pipes, timed by the client
- * itself.  Its stamps are what latencies measured from outside can be compared with.
+ * itself.  Its stamps are the reference for latencies measured from outside.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -64,8 +64,8 @@ static uint64_t now_ns(clockid_t clock)
 }
 
 /*
- * Spends thread CPU time.  To ask for that time takes a system call, so the wait for it to pass is
- * by the clock that needs none: it is never the slower of the two.
+ * Spends thread CPU time.  Reading that clock takes a system call, so the inner loop waits by
+ * CLOCK_MONOTONIC, which needs none and never runs slower than the CPU clock.
  */
 static void spin(uint64_t work_ns)
 {
@@ -114,7 +114,7 @@ static enum comm_status round_trip(const struct comm_peer *server, const char *r
     return status;
 }
 
-/* Whether all round trips were made; a message says why not. */
+/* Returns whether all round trips were made; otherwise prints the reason. */
 static bool make_round_trips(const struct options *options, struct stamps *stamps)
 {
     static char request[COMM_MAX_PAYLOAD], answer[COMM_MAX_PAYLOAD];
@@ -125,8 +125,8 @@ static bool make_round_trips(const struct options *options, struct stamps *stamp
     if (comm_fork(&server, serve, options) < 0)
         give_up("start", "the server");
     /*
-     * Touches the pages, so that no page fault falls into a round trip.  After the fork, which
-     * makes a first write to any page fault again.
+     * Touches the pages, so that no page fault falls into a round trip.  This is after the
+     * fork, because a fork makes the first write to any page fault again.
      */
     memset(stamps, 0, options->round_trips * sizeof *stamps);
     memset(answer, 0, options->payload_bytes);
@@ -205,7 +205,7 @@ static struct options parse_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct options options = parse_options(argc, argv);
-    /* Opened at the start, as it would be a pity to find out at the end that it cannot be. */
+    /* Opened at the start, so that a failure to open it shows before the measurement. */
     FILE *log = fopen(options.log, "w");
     if (!log)
         give_up("open", options.log);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Take the captures that rules.rs studies, one a case, into a directory.
 
-A case is a script that begins its server and its client, both traced, or, if it is of one end, a server that is
-attached to and a client beside it. Cases whose programs are missing are skipped, and told so. Needs root.
-Usage: captures.py DIRECTORY [CASE...]; rpcprobe from $RPCPROBE or PATH. Prints what it took. Exit status:
-0 if every case could be taken or was skipped, else 1.
+A case is a script that starts its server and its client, both traced, or, for captures of one end,
+a server to which rpcprobe attaches and a client beside it. Cases whose programs are missing are
+skipped, with a message. Needs root. Usage: captures.py DIRECTORY [CASE...]; rpcprobe from $RPCPROBE
+or PATH. Prints the captures taken. Exit status: 0 if every case was taken or skipped, else 1.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 RPCPROBE = os.environ.get("RPCPROBE") or "rpcprobe"
 HERE = Path(__file__).resolve().parent
 TARGETS = HERE.parents[1] / "targets"
-# Nobody waits longer for one case.
+# Longest time for one case.
 MOST_SECONDS = 180
 READY = """
 ready() {
@@ -36,8 +36,8 @@ ready() {
 
 @dataclass(frozen=True)
 class Case:
-    """`script` is run in a folder of its own; $HERE, $TARGETS and $RUNTIMES (servers that sleep) are known to
-    it. With `server`, that one is attached to by its port, and `script` is its client."""
+    """`script` runs in a separate folder, with $HERE, $TARGETS and $RUNTIMES (servers that sleep)
+    set. With `server`, rpcprobe attaches to that server by its port, and `script` is its client."""
 
     script: str
     needs: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ def missing(case: Case) -> list[str]:
 def take(case: Case, out: Path) -> None:
     """Captures the case."""
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
-        # Servers that give up their rights read them.
+        # Servers that drop their privileges read these files.
         os.chmod(folder, 0o755)
         (Path(folder) / "index.html").write_text("x" * 1000)
         (Path(folder) / "nginx.conf").write_text(NGINX_CONF.format(folder=folder))

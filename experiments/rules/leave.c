@@ -1,4 +1,4 @@
-// A program that another thread than its first ends, while that one is at work on another CPU.
+// A program whose second thread ends it while its first thread works on another CPU.
 #include <pthread.h>
 #include <unistd.h>
 

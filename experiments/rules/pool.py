@@ -1,7 +1,7 @@
 """A server whose threads hand each request to a helper thread and wait for it: pool.py REQUESTS CLIENTS.
 
-The server is a process of its own. It accepts in one thread, reads and answers in one for each connection, and works
-in one helper for all. Clients are threads, each with one connection.
+The server is a separate process. One thread accepts, one thread per connection reads and answers,
+and one helper works for all. Clients are threads, each with one connection.
 """
 
 import os

@@ -1,9 +1,10 @@
-//! What each rule of the walk is worth: `rules [--times N] CAPTURE...`.
+//! Measures the effect of each rule of the walk: `rules [--times N] CAPTURE...`.
 //!
-//! Each capture is attributed once as it is, and once without each rule ([`Engine::leave_out`]). Printed is for each
-//! capture how much of the requests' time carries the rule, and how much of it is told otherwise without
-//! the rule; at the end, for each rule, over all captures. Each is attributed N times (1), and the least CPU time counts. And once
-//! with each walk by itself ([`Engine::walk_alone`]), which must tell the same: else the exit status is 1.
+//! Each capture is attributed once with all rules, and once without each rule ([`Engine::leave_out`]). For each
+//! capture, the program prints how much of the requests' time carries the rule, and how much of the time is
+//! attributed otherwise without the rule; at the end, the same for each rule over all captures. Each attribution
+//! runs N times (1), and the least CPU time counts. Each capture is also attributed with each request walked by itself
+//! ([`Engine::walk_alone`]), which must give the same result: otherwise the exit status is 1.
 //!
 //! [`Engine::leave_out`]: rpcprobe::engine::Engine::leave_out
 //! [`Engine::walk_alone`]: rpcprobe::engine::Engine::walk_alone
@@ -19,19 +20,19 @@ use rpcprobe::capture::manifest::Manifest;
 use rpcprobe::laws::check_exclusive;
 use rpcprobe::model::{check_conservation, Category, Evidence, Request, Rule, Segment, Segments};
 
-/// What remains of the walk without any other rule: these cannot be left out.
+/// The rules that the walk always needs: these cannot be left out.
 const GROUND: [Rule; 4] = [Rule::End, Rule::RunQueue, Rule::Charge, Rule::Lost];
-/// Less than this share of the requests' time is printed as it is, but told to be small at the end.
+/// A smaller share of the requests' time is printed unchanged, but called small at the end.
 const SMALL: f64 = 0.001;
 
-/// A capture, attributed one way.
+/// A capture, attributed with one set of rules.
 struct Answers {
     requests: Vec<(Request, Vec<Segment>)>,
-    /// Least CPU time of the thread that walks.
+    /// Least CPU time of the walking thread.
     cpu_ns: u64,
 }
 
-/// What the requests show of something.
+/// Number and time of the requests' segments of some kind.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     segments: u64,
@@ -39,15 +40,15 @@ struct Sum {
     modelled_ns: u64,
 }
 
-/// What leaving a rule out does.
+/// The effect of leaving a rule out.
 struct Left {
-    /// Requests whose account changes: some of their time goes to another category or thread.
+    /// Requests of which some time moves to another category or thread.
     changed: u64,
     moved_ns: u64,
-    /// How much more is not explained, or another request's: signed.
+    /// Increase of the time that is unattributed, or claimed by another request: signed.
     unattributed_ns: i64,
     claimed_ns: i64,
-    /// Where law 6 does not hold.
+    /// The violation of law 6, if any.
     fault: Option<String>,
     lost: u64,
     cpu_ns: u64,
@@ -66,7 +67,7 @@ struct Told {
     requests: u64,
     all_ns: u64,
     rows: Vec<Row>,
-    /// Requests that are told otherwise if each is walked by itself: there must be none.
+    /// Requests whose result differs if each is walked by itself: there must be none.
     otherwise_alone: usize,
 }
 
@@ -106,7 +107,7 @@ fn attributed(dir: &Path, given: &Given<'_>, times: u32) -> Result<Answers> {
     Ok(answers)
 }
 
-/// The complete requests; programs' lives only where there is nothing else, so that no time counts twice.
+/// The complete requests. Programs' lives count only if there are no other requests, so that no time counts twice.
 fn counted(answers: &Answers) -> impl Iterator<Item = &(Request, Vec<Segment>)> {
     let complete = || {
         answers
@@ -118,7 +119,7 @@ fn counted(answers: &Answers) -> impl Iterator<Item = &(Request, Vec<Segment>)> 
     complete().filter(move |(request, _)| only_lives || !request.kind.is_life())
 }
 
-/// Time of those segments.
+/// Number and time of the segments that `of` selects.
 fn sum(answers: &Answers, of: impl Fn(&Segment) -> bool) -> Sum {
     let mut sum = Sum::default();
     for segment in counted(answers)
@@ -177,7 +178,7 @@ fn compare(whole: &Answers, left: &Answers) -> Left {
     of
 }
 
-/// How many requests are told otherwise if each is walked by itself.
+/// The number of requests whose result differs if each is walked by itself.
 fn otherwise_alone(whole: &Answers, dir: &Path, given: &Given<'_>) -> Result<usize> {
     let given = Given {
         alone: true,
@@ -193,7 +194,7 @@ fn share(part: f64, all: u64) -> f64 {
     part / all.max(1) as f64
 }
 
-/// As a percentage that tells "none" from "little".
+/// A percentage that distinguishes "none" from "little".
 fn percent(share: f64) -> String {
     match share {
         0.0 => "-".to_string(),
@@ -214,7 +215,7 @@ fn milliseconds(ns: u64) -> String {
     format!("{:.1} ms", ns as f64 / 1e6)
 }
 
-/// Columns as wide as they have to be, the first to the left, the others to the right.
+/// A table with minimum column widths, the first column left-aligned, the others right-aligned.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
@@ -343,7 +344,7 @@ fn study(dir: &Path, times: u32, out: &mut impl Write) -> Result<Told> {
 }
 
 impl Row {
-    /// Whether it occurs, or leaving it out changes anything.
+    /// Returns whether the rule occurs, or leaving it out changes anything.
     fn matters(&self) -> bool {
         let differs = |left: &Left| left.changed + left.lost > 0 || left.fault.is_some();
         self.carries.segments > 0 || self.left.as_ref().is_some_and(differs)
@@ -380,7 +381,7 @@ impl Row {
     }
 }
 
-/// Of each capture, in percent, how much of the requests' time is told otherwise without each rule.
+/// For each capture, the percentage of the requests' time that is attributed otherwise without each rule.
 fn matrix(all: &[Told]) -> String {
     let ruled = || {
         Rule::ALL
@@ -406,7 +407,7 @@ fn matrix(all: &[Told]) -> String {
     table(&rows)
 }
 
-/// For each rule, over all captures: where it occurs, where it matters, and where most.
+/// For each rule, over all captures: in how many it occurs, in how many it matters, and in which most.
 fn conclude(all: &[Told], out: &mut impl Write) -> Result<()> {
     writeln!(
         out,

@@ -1,6 +1,6 @@
 """Programs that write to a terminal, which their parent reads: terminal.py TIMES.
 
-What is written to a terminal's one end comes to the other through a worker of the kernel.
+A kernel worker passes data from one end of a terminal to the other.
 """
 
 import os
@@ -13,7 +13,7 @@ for _ in range(int(sys.argv[1])):
     ours, theirs = pty.openpty()
     child = subprocess.Popen(["sh", "-c", "read a; echo $a"], stdin=theirs, stdout=theirs)
     os.close(theirs)
-    time.sleep(0.005)  # it waits for us by then
+    time.sleep(0.005)  # by then the child waits for this process
     os.write(ours, b"hello\n")
     said = b""
     while said.count(b"hello") < 2:

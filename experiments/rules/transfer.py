@@ -1,4 +1,4 @@
-"""Asks of 100 kB over a link that is shaped: transfer.py serve | ask HOST TIMES."""
+"""Requests of 100 kB over a shaped link: transfer.py serve | ask HOST TIMES."""
 
 import socket
 import sys

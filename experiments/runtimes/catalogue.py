@@ -1,4 +1,5 @@
-"""The servers of the study: how each is started, what it needs, and which of its processes a capture is of."""
+"""The servers of the study: how each is started, its requirements, and which processes to
+capture."""
 
 import contextlib
 import os
@@ -20,7 +21,8 @@ POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 
 @dataclass(frozen=True)
 class Running:
-    """A server that runs: processes to capture, its port, and the file of its notes, which is whole when it has ended."""
+    """A running server: processes to capture, its port, and the file of its notes, complete once it
+    has ended."""
 
     pids: list[int]
     port: int
@@ -31,15 +33,16 @@ class Running:
 class Server:
     name: str
     command: tuple[str, ...] = ()
-    # Its process alone has no step of its own: it waits for the server behind it.
+    # The captured process makes no steps itself: it waits for the server behind it.
     only_asks: bool = False
-    # Causes that it has and nobody logs: locks of the interpreter, or of the virtual machine, which stops its threads by them.
+    # Causes that occur but are not logged: locks of the interpreter, or of the virtual machine,
+    # which stops its threads with them.
     besides: tuple[str, ...] = ()
-    # Whether it has a collector that can be called.
+    # Whether it has a garbage collector that can be called.
     collects: bool = True
     # Whether it has a worker with a queue.
     hands: bool = True
-    # Of `rpcprobe attach`.
+    # Options of `rpcprobe attach`.
     options: tuple[str, ...] = ()
 
     @property
@@ -47,7 +50,7 @@ class Server:
         return self.name == "postgres"
 
     def lacks(self):
-        """What it needs and is not there; empty if nothing."""
+        """The missing requirement, or an empty string."""
         if self.is_sql:
             return "" if POSTGRES and Path(OWN_PYTHON).exists() else "postgresql"
         if self.name.startswith("nginx") and not shutil.which("nginx"):
@@ -87,14 +90,14 @@ def alone(command, directory, backend):
 
 @contextlib.contextmanager
 def nginx(server, directory, backend):
-    """The server behind it is captured, too, but for `only_asks`."""
+    """nginx before a server, which is captured, too, except with `only_asks`."""
     with alone(server.command, directory, backend) as behind:
         port, settings = free_port(), directory / "nginx.conf"
         text = (SERVERS / "nginx.conf").read_text()
         for name, value in (("directory", directory), ("behind", behind.port), ("port", port)):
             text = text.replace("{" + name + "}", str(value))
         settings.write_text(text)
-        # Its worker is another user's.
+        # nginx's worker runs as another user.
         directory.chmod(0o755)
         with process(["nginx", "-c", settings, "-p", directory]) as front:
             wait_for(port)
@@ -104,7 +107,7 @@ def nginx(server, directory, backend):
 
 @contextlib.contextmanager
 def postgres(directory):
-    """A cluster of its own, by the user that the package made, or else nobody."""
+    """A separate cluster, run by the package's user or else by nobody."""
     try:
         user = pwd.getpwnam("postgres").pw_name
     except KeyError:
@@ -131,7 +134,7 @@ def postgres(directory):
 
 
 def children(pid):
-    """Its processes, and theirs."""
+    """All descendants of a process."""
     found = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -145,7 +148,7 @@ ASYNCIO = (sys.executable, str(SERVERS / "aio.py"))
 NODE = ("node", "--expose-gc", str(SERVERS / "server.js"))
 UVICORN = (OWN_PYTHON, str(SERVERS / "asgi.py"))
 TOKIO = (str(HERE / ".cache/tokio/release/server"),)
-# A name with `-tasks`: the runtime's tasks are followed.
+# Servers named `-tasks` have the runtime's tasks followed.
 TASKS = ("--tasks",)
 CATALOGUE = [
     Server("threads", (sys.executable, str(SERVERS / "threads.py")), besides=("lock",)),

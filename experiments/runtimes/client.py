@@ -1,8 +1,9 @@
 """The clients of an HTTP server: client.py PORT LOG CONNECTIONS REQUESTS STEPS...
 
-On each connection a request is made as soon as the one before is answered; the nth of connection c is for STEPS[(n + c) % ...].
-Begins with the first line of its standard input, says `done` when all are answered, and ends with the next line: so it can be
-captured as well. A line of LOG for each request: ID,tid,begin,end in nanoseconds of CLOCK_MONOTONIC.
+Each connection makes its next request as soon as the previous one is answered; request n of
+connection c asks for STEPS[(n + c) % ...]. Begins at the first line of its standard input, prints
+`done` when all requests are answered, and ends at the next line, so that it can be captured as
+well. LOG has a line for each request: ID,tid,begin,end in nanoseconds of CLOCK_MONOTONIC.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a capture shows of the time that servers and clients noted, beside what it was."""
+"""Compares a capture with the times that servers and clients noted."""
 
 import math
 from collections import Counter, defaultdict
@@ -9,28 +9,30 @@ from laws import twice
 
 WORK = ("user", "kernel.", "fault", "copy")
 RUN_QUEUE = ("runqueue.", "steal", "interrupt")
-# What each of these is, as categories begin.
+# The expected categories of each cause, by prefix.
 EXPECTED = {
     "sleep": ("sleep",),
-    # From when that was over until the server goes on: timers are due late, too; its turn, or the interpreter's lock.
+    # From the sleep's due end until the server continues: a late timer, the wait for its turn, or
+    # for the interpreter's lock.
     "late": ("sleep", "queue.", *RUN_QUEUE, *WORK),
     "burn": (*WORK, *RUN_QUEUE),
-    # Helpers of the collector do it, or it waits for them.
+    # The collector's helpers may do the work while the thread waits for them.
     "collect": (*WORK, *RUN_QUEUE, "lock"),
-    # And, when it is free, for a CPU.
+    # And, once the lock is free, the wait for a CPU.
     "lockwait": ("lock", *RUN_QUEUE),
     "lock": ("sleep",),
     "handwait": ("queue.", *RUN_QUEUE),
     "hand": (*WORK, *RUN_QUEUE),
     "call": ("idle.peer",),
-    # The rest of the call: the question is made and sent, and lies there; the answer, likewise. No row of its own.
+    # The rest of the call: the question is made, sent and queued, and so is the answer. Has no row.
     "around": ("idle.peer", "queue.", *RUN_QUEUE, *WORK),
-    # From the client's sending until the server's first step: others' turn, and the work of reading it.
+    # From the client's sending until the server's first step: other requests' turns, and the work
+    # of reading.
     "queue": ("queue.", "wire.", *RUN_QUEUE, *WORK),
 }
-# What no server does by itself: shown where no note says so, it is invented.
+# Categories that these servers have only in noted steps: time in them without a note is invented.
 CAUSES = ("sleep", "lock", "idle.peer", "journal", "block_io", "writeback", "unattributed")
-# Shorter ones are the server's own doing.
+# Shorter causes are ignored, as the server's own.
 LEAST_NS = 200_000
 MEDIAN_WITHIN = (0.05, 20_000)
 P99_WITHIN = (0.15, 200_000)
@@ -38,14 +40,15 @@ P99_WITHIN = (0.15, 200_000)
 
 @dataclass
 class Row:
-    """One cause: what it was in each request, what is shown of it, and what is shown in its time."""
+    """One cause: per request its true and its attributed time, and the categories shown in its
+    time."""
 
     true_ns: list[int] = field(default_factory=list)
     told_ns: list[int] = field(default_factory=list)
     shown: Counter = field(default_factory=Counter)
 
     def quantile_off(self, share):
-        """Error of a quantile: by how much, and of what."""
+        """The error of a quantile, and its true value."""
         true_ns, told_ns = (nearest_rank(values, share) for values in (self.true_ns, self.told_ns))
         return told_ns - true_ns, true_ns
 
@@ -55,7 +58,8 @@ class Row:
         )
 
     def shares(self, expected):
-        """Right, measured and wrong, modelled and wrong; and the longest of what is wrong."""
+        """The shares that are right, measured and wrong, modelled and wrong; and the longest wrong
+        part."""
         all_ns = max(1, sum(self.shown.values()))
         wrong = {key: ns for key, ns in self.shown.items() if not key[0].startswith(expected)}
         sure = sum(ns for key, ns in wrong.items() if key[1] == "measured")
@@ -79,21 +83,21 @@ def is_within(off_of, bounds):
 class Verdict:
     rows: dict
     expected: dict
-    # Of the capture, those that the clients made.
+    # The capture's requests that the clients made.
     found: list
-    # By evidence, of all that the requests took.
+    # Invented time by evidence, and the requests' total time.
     invented: dict
-    # By (category, evidence): time of `CAUSES` that is right, and all of it.
+    # By (category, evidence): the right time of `CAUSES`, and their total time.
     precision: dict
-    # Share of their work that two of the requests have.
+    # Share of the requests' work that two of them have.
     twice: float
 
 
 def expected_of(server, ends):
-    """The same, where the server's own doing is not seen."""
+    """The expected categories; `idle.peer` for all if the server itself is not captured."""
     if ends == "client" or server.only_asks:
         return {cause: ("idle.peer",) for cause in EXPECTED if cause != "queue"}
-    # A worker's queue is no lock of an interpreter's.
+    # A worker's queue is not a lock of the interpreter.
     besides = {"handwait": ()}
     return {
         cause: categories + besides.get(cause, server.besides)
@@ -102,7 +106,7 @@ def expected_of(server, ends):
 
 
 def windows(notes, asked):
-    """By request: (cause, begin, end). A sleep is over after the time that was asked for."""
+    """By request: (cause, begin, end). A sleep ends after the requested time."""
     of = defaultdict(list)
     for number, what, amount, begin_ns, end_ns in notes:
         if what in ("sleep", "lock"):
@@ -119,7 +123,7 @@ def windows(notes, asked):
 
 
 def around(spans):
-    """With what is left of calls (`called`) around the back end's part of them."""
+    """Adds `around`: the parts of calls (`called`) outside of the back end's part."""
     calls = sorted(span[1:] for span in spans if span[0] == "call")
     told = [span for span in spans if span[0] != "called"]
     for _, begin_ns, end_ns in (span for span in spans if span[0] == "called"):
@@ -147,7 +151,8 @@ from read_parquet($segments)
 
 
 def matched(files, server, ends, of, asked, processes):
-    """The capture's request of each number: by what was asked for, or by whose statement it was and when."""
+    """The capture's request of each number, matched by path; for SQL, by the thread or process and
+    the time."""
     found = duckdb.execute(OUTERMOST, {"requests": files["requests"]}).fetchall()
     if not server.is_sql:
         return {row[5]: row for row in found if row[5] in of}
@@ -159,7 +164,7 @@ def matched(files, server, ends, of, asked, processes):
         tid, _, _ = asked[number]
         begin_ns, end_ns = spans[0][2], spans[-1][2]
         for row in by_end[tid if ends == "client" else processes[number]]:
-            # SQL's clock has microseconds.
+            # SQL's clock has a resolution of microseconds.
             if row[1] <= begin_ns + 2_000 and end_ns - 2_000 <= row[1] + row[2]:
                 told[number] = row
     return told
@@ -185,7 +190,7 @@ def judged(directory, server, ends, notes, asked, processes):
         for begin_ns, end_ns, category, evidence, _ in pieces:
             if not category.startswith(CAUSES) or category.startswith(server.besides or "-"):
                 continue
-            # A client's own wait is for its peer, whatever that does.
+            # A client waits for its peer, whatever the peer does.
             peers = category == "idle.peer" and (ends == "client" or server.only_asks)
             right_ns = end_ns - begin_ns if peers else 0
             for cause, from_ns, to_ns in () if peers else spans:
@@ -209,7 +214,7 @@ def add(rows, expected, spans, pieces, all_is_peers):
             if overlap_ns > 0:
                 rows[cause].shown[category, evidence, rule] += overlap_ns
                 told_ns[cause] += overlap_ns if category.startswith(expected[cause]) else 0
-    # What is told of a cause outside of its time, and of any that is of its kind, is too much of it.
+    # Time in a cause's category outside of the times of all causes with that category is an excess.
     for begin_ns, end_ns, category, *_ in () if all_is_peers else pieces:
         rest_ns = end_ns - begin_ns
         for cause, from_ns, to_ns in spans:

@@ -1,4 +1,4 @@
-"""Law 6 and the ledger, of a capture."""
+"""Checks law 6 and the ledger of a capture."""
 
 import contextlib
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import duckdb
 
 ON_CPU = "(category = 'user' or category like 'kernel.%' or category in ('copy', 'fault'))"
-# Work that these requests have for their own: each request's, added up, and all together. These are the same unless two have the
-# same work.
+# The requests' exclusive work: the sum over requests, and the time of their union. The two differ
+# only if two requests have the same work.
 TWICE = f"""
 with spans as (
     select tid, request_id, start_ns, start_ns + duration_ns as end_ns
@@ -29,14 +29,15 @@ LEDGER = "select tid, cpu_ns, cpu_ns - own_ns - shared_ns - none_ns from read_pa
 
 
 def twice(directory, requests):
-    """Share of on-CPU time of threads that more than one of these requests, none made for another, has for its own."""
+    """Share of threads' on-CPU time that more than one of these requests has for its own. No
+    request may be made for another one."""
     named = {"segments": str(directory / "segments.parquet"), "requests": list(requests)}
     each_ns, once_ns = map(int, duckdb.execute(TWICE, named).fetchone())
     return (each_ns - once_ns) / max(once_ns, 1)
 
 
 def ran(pids):
-    """CPU time of each thread so far, by the kernel's own account."""
+    """CPU time of each thread until now, by the kernel's own account."""
     ran_ns = {}
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -46,9 +47,10 @@ def ran(pids):
 
 
 def ledger(directory, before_ns, after_ns):
-    """Whether every account adds up, and the CPU time in them, of what the kernel says of the threads that lived on."""
+    """Returns whether every account adds up, and the accounts' CPU time as a share of the kernel's,
+    for threads that still live."""
     accounts = duckdb.execute(LEDGER, {"threads": str(directory / "threads.parquet")}).fetchall()
-    # Goroutines take the time of their process's threads.
+    # Goroutines have the time of their process's threads.
     in_them = sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in after_ns or tid >= 1 << 31)
     by_kernel = sum(ns - before_ns.get(tid, 0) for tid, ns in after_ns.items())
     return not any(rest for *_, rest in accounts), in_them / max(by_kernel, 1)

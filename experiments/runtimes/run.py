@@ -50,7 +50,7 @@ from laws import ledger, ran  # noqa: E402
 
 MIX = ["sleep=8", "burn=1", "lock=2", "call=4"]
 HANDS = ["hand=1", "sleep=4"]
-# One in so many requests of a connection's first ones is a collection.
+# Of this many consecutive requests of a connection, at most one is a collection.
 COLLECTS_EVERY = 20
 MOST_SURE_AND_WRONG = 0.05
 MOST_INVENTED = 0.02
@@ -72,7 +72,7 @@ def lines_of(path):
 
 
 class Taken:
-    """A capture, with what the server and its clients noted meanwhile."""
+    """A capture, with the simultaneous notes of the server and its clients."""
 
     def __init__(self, server, ends, connections, requests, steps, directory):
         each = max(1, requests // connections)
@@ -111,7 +111,7 @@ class Taken:
         self.adds_up, self.ledger = ledger(self.directory, before_ns, after_ns)
         self.asked = {name: tuple(map(int, rest)) for name, *rest in lines_of(asked)}
         notes = lines_of(running.notes)
-        # What it waits for in a call is in the notes of the back end.
+        # The back end's notes tell what a call waits for.
         called = {"call": "called"}
         self.notes = [
             (line[0], called.get(line[1], line[1]), *map(int, line[2:5])) for line in notes
@@ -157,7 +157,7 @@ def shown_capture(label, taken, verdict):
 
 
 def told(taken, verdict, server, ends, connections, summary):
-    """Prints a capture, and adds it to the summary; whether all of it is good."""
+    """Prints a capture and adds it to the summary; returns whether all of it is good."""
     label = f"{server.name:14}{ends:7}{connections:>4} "
     good = len(verdict.found) == taken.made and verdict.twice < 0.001 and taken.adds_up
     good &= verdict.invented["measured"] <= MOST_INVENTED * verdict.invented["all"]
@@ -173,7 +173,8 @@ def told(taken, verdict, server, ends, connections, summary):
 
 
 def print_summary(summary, numbers):
-    """What is right by number of connections; in brackets what is wrong and measured, from 0.5 % on."""
+    """Prints the right share by number of connections; in brackets the wrong and measured share, if
+    at least 0.5 %."""
     print(f"\n{'server':14}{'ends':7}{'cause':9}" + "".join(f"{number:>17}" for number in numbers))
     for (server, ends, cause), by_number in summary.items():
         cells = ""
@@ -221,7 +222,7 @@ def build():
 
 
 def kept_at(options, *words):
-    """A folder of its own for a capture; which goes when it has been judged, unless they are kept."""
+    """A folder for a capture; removed after the judgement, unless captures are kept."""
     if not options.keep:
         return tempfile.TemporaryDirectory()
     path = options.keep / "-".join(map(str, words))

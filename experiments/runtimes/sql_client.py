@@ -1,7 +1,8 @@
 """The clients of PostgreSQL: sql_client.py PORT LOG CONNECTIONS REQUESTS STEPS...
 
-As client.py, with a thread for each connection. A request is one statement, which calls step() (step.sql) and gives back its
-notes; LOG.steps has those: ID,what,N,begin,end,PID of the server's process. `call` and `collect` are no steps here.
+Like client.py, with a thread for each connection. A request is one statement, which calls step()
+(step.sql) and returns its notes. LOG.steps has these: ID,what,N,begin,end,PID of the server's
+process. There are no `call` and `collect` steps here.
 """
 
 import contextlib
@@ -18,7 +19,8 @@ NOTES, STEP_NOTES = [], []
 
 
 def realtime_ahead_ns():
-    """How far CLOCK_REALTIME, which SQL has, is ahead of CLOCK_MONOTONIC: of a few tries, the one between the closest two reads."""
+    """How far CLOCK_REALTIME, which SQL uses, is ahead of CLOCK_MONOTONIC: of several tries, the
+    one with the shortest time between its reads."""
     tries = []
     for _ in range(20):
         before_ns, now_ns = time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_REALTIME)
@@ -30,11 +32,12 @@ def realtime_ahead_ns():
 def ask(connection, begin, done):
     link = psycopg.connect(host="127.0.0.1", port=PORT, dbname="postgres", user="postgres")
     link.autocommit = True
-    # Nothing but statements, each of them one question and one answer.
+    # Plain statements only, each one question and one answer.
     link.prepare_threshold = None
     server_pid = link.info.backend_pid
     cursor = psycopg.ClientCursor(link)
-    # Once of each: the first time, the process plans the statements of a step, after it has stamped its begin.
+    # Run each step once: on the first call, the process plans the step's statements after it has
+    # stamped the begin.
     for step in ("sleep", "burn", "lock"):
         cursor.execute(f"select step('{step}', 0)").fetchone()
     begin.wait()

@@ -1,4 +1,5 @@
-"""What does not rest on the categories: the evaluator alone, samples of user time, the price of a CPUID instruction."""
+"""Checks that do not depend on the categories: the evaluator alone, samples of user time, the cost
+of a CPUID instruction."""
 
 import subprocess
 import time
@@ -9,13 +10,13 @@ import pyarrow.parquet
 import study
 from inside import evaluations
 
-# Times that the 300 expressions are evaluated in one process.
+# How often one process evaluates the 300 expressions.
 TIMES = 100
 HERE = Path(__file__).resolve().parent
 
 
 def measure(experiment: study.Study, frpc: Path, expressions: Path, disk: Path):
-    """Tables `alone`, `instruction` and `samples`."""
+    """Writes the tables `alone`, `instruction` and `samples`."""
     scratch, results = experiment.scratch, experiment.results
     results.write("alone", alone(experiment, frpc / "frpc", expressions))
 
@@ -41,7 +42,8 @@ def measure(experiment: study.Study, frpc: Path, expressions: Path, disk: Path):
 
 
 def alone(experiment: study.Study, program: Path, expressions: Path) -> list[dict[str, int]]:
-    """One process that evaluates all expressions once, or a hundred times: each run's time."""
+    """The time of each run of one process that evaluates all expressions once, or a hundred
+    times."""
     many = experiment.scratch / "hundred"
     many.write_text(expressions.read_text() * TIMES)
     lines = len(expressions.read_text().splitlines())
@@ -56,8 +58,8 @@ def alone(experiment: study.Study, program: Path, expressions: Path) -> list[dic
 
 
 def user_samples(capture: study.Capture) -> Counter[tuple[str, str, str]]:
-    """Of the evaluator's user time: samples by phase and innermost function. Those in the kernel, at the
-    edges of what is user time, count as one function."""
+    """Samples of the evaluator's user time, by phase and innermost function. Samples in the kernel,
+    at the edges of user time, count as one function."""
     frames = pyarrow.parquet.read_table(capture.table("stacks"), filters=[("depth", "=", 0)])
     names = {
         frame["stack_id"]: ("kernel", "")

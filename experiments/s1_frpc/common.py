@@ -1,4 +1,4 @@
-"""What was reported, and how figures are shown."""
+"""The report's figures, and the format of figures."""
 
 from facts import MODES, Facts, iqr
 from study import ns, percent
@@ -14,7 +14,7 @@ REPORTED_WORST = {
 }
 REPORTED_EVALUATION_NS = 8_000
 REPORTED_SLOPE = 0.006
-# Segments of a time line that are shown: these and longer ones.
+# Least length of the segments that a time line shows.
 SHOWN_NS = 8_000
 STORAGE = ("journal", "block_io", "writeback")
 
@@ -41,7 +41,7 @@ def range_of(values: list[float]) -> str:
 
 
 def largest(facts: Facts, phase: str, most: int = 3) -> str:
-    """The parts of mode 1's phase that are largest."""
+    """The largest parts of mode 1's phase."""
     sums = {}
     for row in facts.of(1):
         if row["phase"].startswith(phase):
@@ -59,7 +59,7 @@ def more_by(facts: Facts, mode: int) -> str:
 
 
 def slope_verdict(facts: Facts) -> str:
-    """By the intervals of all modes."""
+    """The verdict on the reported slope, by the intervals of all modes."""
     bounds = [
         [bound / median(facts.medians(mode)) for bound in interval(facts.slopes(mode))]
         for mode in MODES

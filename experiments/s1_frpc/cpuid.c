@@ -1,5 +1,5 @@
-/* Prints how many nanoseconds one CPUID instruction takes: on a virtual machine each one leaves to
- * the hypervisor. */
+/* Prints the nanoseconds per CPUID instruction: on a virtual machine, each instruction exits to the
+ * hypervisor. */
 #include <cpuid.h>
 #include <stdio.h>
 #include <time.h>

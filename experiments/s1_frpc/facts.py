@@ -1,6 +1,6 @@
-"""What RESULTS.md quotes, of the tables alone.
+"""The figures that RESULTS.md quotes, from the tables alone.
 
-A run is the unit: figures are medians over runs of one figure a run, intervals are over runs.
+A run is the unit: each run gives one figure; figures are medians and intervals over runs.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from study.statistics import differ, median, quantile
 MODES = (1, 2, 3)
 NAMES = {1: "mode 1, standard streams", 2: "mode 2, files", 3: "mode 3, pipes"}
 PHASES = ("fork", "exec", "dynamic linking", "program", "exit", "wait")
-# What mode 3 adds, by what it is for; what is in none of them is the rest.
+# Groups of categories for the time that mode 3 adds; REST is the time in none of them.
 GROUPS = {
     "fork, exec, exit, wait, memory, page faults": ("kernel.exec", "kernel.mm", "fault"),
     "pipes: calls, copies, bytes not yet read": ("kernel.pipe", "copy", "queue.pipe"),
@@ -24,7 +24,8 @@ GROUPS = {
     "user time": ("user",),
 }
 REST = "the rest"
-# Functions of glibc's dynamic linker that ask the CPU what it can, by CPUID: each instruction leaves to the hypervisor.
+# Functions of glibc's dynamic linker that read the CPU's features by CPUID: each instruction exits
+# to the hypervisor.
 ASKS_CPU = (
     "handle_amd",
     "handle_intel",
@@ -65,30 +66,31 @@ class Facts:
         linked: str = "dynamic",
         probed: bool = False,
     ) -> list[float]:
-        """One figure of each run, in order of rounds."""
+        """One figure per run, in order of rounds."""
         return [of(self.by_run[mode, linked, probed, number]) for number in range(self.rounds)]
 
     def medians(self, mode: int, linked: str = "dynamic", probed: bool = False) -> list[float]:
         return self.runs(lambda rows: median(elapsed(rows)), mode, linked, probed)
 
     def more(self, mode: int) -> list[float]:
-        """Share by which medians are larger than mode 1's of the same round."""
+        """Relative difference of the medians to mode 1's of the same round."""
         return [a / b - 1 for a, b in zip(self.medians(mode), self.medians(1), strict=True)]
 
     def differs(self, mode: int) -> bool | None:
-        """Whether its median differs from mode 1's; None if there are too few rounds to tell."""
+        """Returns whether the mode's median differs from mode 1's; None if there are too few
+        rounds."""
         return differ(self.more(mode))
 
     def slopes(self, mode: int) -> list[float]:
-        """ns for each token more, through the medians of each number of tokens."""
+        """ns per additional token: the slope through the medians by number of tokens."""
         return self.runs(lambda rows: study.slope(median_by_tokens(rows)), mode)
 
     def ratios(self, of: Callable[[list[Row]], float], mode: int = 2) -> list[float]:
-        """A figure of its runs by that of mode 1's of the same round."""
+        """The ratio of a figure of the mode's runs to mode 1's of the same round."""
         return [a / b for a, b in zip(self.runs(of, mode), self.runs(of, 1), strict=True)]
 
     def by_tokens(self, mode: int) -> dict[int, list[int]]:
-        """All runs without the probe together."""
+        """The times of all runs without the probe, by number of tokens."""
         found = defaultdict(list)
         for row in self.evaluations:
             if (row["mode"], row["linked"], row["probed"]) == (mode, "dynamic", False):
@@ -96,7 +98,7 @@ class Facts:
         return dict(sorted(found.items()))
 
     def of(self, mode: int, linked: str = "dynamic") -> list[Row]:
-        """Breakdown of the middle half of its evaluations."""
+        """The breakdown of the middle half of the mode's evaluations."""
         return [row for row in self.parts if (row["mode"], row["linked"]) == (mode, linked)]
 
     def mean_ns(self, mode: int, *names: str, linked: str = "dynamic", **where: str) -> float:
@@ -104,7 +106,7 @@ class Facts:
         return sum(breakdown.mean_ns(rows, name, **where) for name in names or ("",))
 
     def run_means(self, mode: int, *names: str, linked: str = "dynamic") -> list[float]:
-        """The same, one figure a run."""
+        """The same, one figure per run."""
         return [
             sum(
                 breakdown.mean_ns(
@@ -116,7 +118,8 @@ class Facts:
         ]
 
     def differences(self, mode: int) -> dict[str, tuple[float, tuple[float, float]]]:
-        """What it has more than mode 1, by group: medians over rounds, with intervals. The first is the total."""
+        """The mode's excess over mode 1, by group: medians over rounds, with intervals. The first
+        is the total."""
         groups = {"in all": ("",), **GROUPS}
         runs = {
             name: [
@@ -134,13 +137,15 @@ class Facts:
         return {name: (median(values), study.interval(values)) for name, values in runs.items()}
 
     def evaluating_ns(self, mode: int = 1, linked: str = "dynamic", category: str = "") -> float:
-        """From the read of the expression to the write of the answer, in a process of its own."""
+        """Time from the read of the expression to the write of the answer, in a process for one
+        expression."""
         rows = self.results.read("evaluating", mode=mode, linked=linked)
         requests = sum({row["round"]: row["requests"] for row in rows}.values())
         return sum(r["total_ns"] for r in rows if r["category"].startswith(category)) / requests
 
     def alone_ns(self) -> tuple[float, tuple[float, float]]:
-        """An expression in a process that runs already: what 30,000 take more than 300, each."""
+        """Time per expression in a running process: the difference of 30,000 and 300 expressions,
+        divided."""
         few, many = {}, {}
         for row in self.results.read("alone"):
             (few if row["expressions"] <= 1000 else many)[row["round"]] = row
@@ -152,7 +157,7 @@ class Facts:
         return median(each), study.interval(each)
 
     def faults(self, mode: int = 1, linked: str = "dynamic", phase: str = "") -> float:
-        """Page faults of an evaluation."""
+        """Page faults per evaluation."""
         rows = self.results.read("faults", mode=mode, linked=linked)
         requests = sum({row["round"]: row["requests"] for row in rows}.values())
         return sum(row["faults"] for row in rows if row["phase"].startswith(phase)) / requests
@@ -163,7 +168,8 @@ class Facts:
         return median([row["user_ns"] for row in rows])
 
     def stretch_place(self) -> tuple[str, str, float]:
-        """In which phase it lies, after which call, and in what share of evaluations."""
+        """The phase of the longest piece, the call before it, and the share of evaluations with it
+        there."""
         rows = self.results.read("stretch", mode=1, linked="dynamic")
         row = max(rows, key=lambda row: row["often"])
         alike = [r for r in rows if (r["phase"], r["after"]) == (row["phase"], row["after"])]
@@ -174,7 +180,8 @@ class Facts:
         return median([row["cpuid_ns"] for row in self.results.read("instruction")])
 
     def linking_samples(self) -> tuple[int, int, int]:
-        """Of the user time in dynamic linking: those in functions that ask the CPU, of known code, of the kernel's."""
+        """Samples of user time in dynamic linking: in functions that use CPUID, in known code, and
+        in the kernel."""
         rows = self.results.read("samples", phase="dynamic linking")
         known = [row for row in rows if row["function"] != "kernel"]
         asking = sum(row["samples"] for row in known if row["function"] in ASKS_CPU)
@@ -182,17 +189,17 @@ class Facts:
         return asking, total, sum(row["samples"] for row in rows) - total
 
     def trips(self, mode: int, probed: bool = False, cpus: str = ANY_CPU) -> list[float]:
-        """Nanoseconds of an expression in each run: its median."""
+        """The median time per expression of each run, ns."""
         rows = self.results.read("trips", mode=mode, probed=probed, cpus=cpus)
         return [row["median_ns"] for row in rows]
 
     def woke_idle_ns(self, mode: int) -> list[float]:
-        """Of a round trip, in each captured run: waiting for a CPU that was idle."""
+        """Time per round trip waiting for a CPU that was idle, for each captured run."""
         rows = self.results.read("trips", mode=mode, probed=True)
         return [row["woke_idle_ns"] / row["captured"] for row in rows]
 
     def off_ns(self) -> list[int]:
-        """By how much measure's own stamps say more than the window of rpcprobe."""
+        """The excess of the times by measure's own stamps over rpcprobe's windows."""
         return [
             row["elapsed_ns"] - row["latency_ns"]
             for row in self.evaluations

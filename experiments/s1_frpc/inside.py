@@ -1,4 +1,4 @@
-"""What captures of evaluations tell: breakdowns, the evaluation itself, page faults, outliers."""
+"""Tables from captures of evaluations: breakdowns, the evaluation itself, page faults, outliers."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from study.capture import Row
 
 # Sets of a run's requests: all, the middle half of latencies, and the slowest.
 ALL, MIDDLE, SLOWEST = "all", "middle half", "slowest 1 %"
-# The files of measure, which end so.
+# Ends of the paths of measure's files.
 INPUT, OUTPUT = "/input", "/output"
 
 
@@ -36,14 +36,14 @@ def sets(requests: list[Row]) -> dict[str, list[Row]]:
 
 
 class Found:
-    """Tables of all captures."""
+    """The tables of all captures."""
 
     def __init__(self):
         self.tables: dict[str, list[Row]] = defaultdict(list)
         self.outliers = outliers.Outliers(each=("mode",))
 
     def add(self, capture: study.Capture, requests: list[Row], labels: Row):
-        """A capture of evaluations of one mode."""
+        """Adds a capture of evaluations of one mode."""
         chosen = sets(requests)
         for name, of in chosen.items():
             rows = breakdown.of(capture, of, phases=True, **labels, requests_of=name)
@@ -75,7 +75,8 @@ def time_line(capture: study.Capture, request: Row) -> list[Row]:
 
 
 def evaluating(segments: list[Row]) -> Iterator[Row]:
-    """From the end of the first read of the expression to the first write of the answer: modes 1 and 2."""
+    """The segments from the end of the first read of the expression to the first write of the
+    answer: modes 1 and 2."""
     within = False
     for s in segments:
         call, _, path = (s["detail"] or "").partition(" ")
@@ -87,7 +88,7 @@ def evaluating(segments: list[Row]) -> Iterator[Row]:
 
 
 def stretch(requests: list[list[Row]]) -> Row:
-    """The longest user time without a call or a fault: the median, and where it lies in most requests."""
+    """The longest user time without a call or fault: its median, and its most frequent place."""
     longest_ns, places = [], Counter()
     for segments in requests:
         user = [place for place, s in enumerate(segments) if s["category"] == "user"]
@@ -101,7 +102,7 @@ def stretch(requests: list[list[Row]]) -> Row:
 
 
 def summed(requests: Iterable[Iterable[Row]], labels: Row) -> list[Row]:
-    """By category."""
+    """The sums by category."""
     sums: Counter[str] = Counter()
     for segments in requests:
         for s in segments:
@@ -110,7 +111,7 @@ def summed(requests: Iterable[Iterable[Row]], labels: Row) -> list[Row]:
 
 
 def faults(requests: list[list[Row]], labels: Row) -> list[Row]:
-    """How many page faults there are in each phase."""
+    """The number of page faults in each phase."""
     found = Counter(
         s["phase"] for of in requests for s in of if (s["detail"] or "").endswith(" fault")
     )

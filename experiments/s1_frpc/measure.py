@@ -1,4 +1,4 @@
-"""Evaluations, process by process: with and without the probe."""
+"""Measures evaluations, process by process, with and without the probe."""
 
 import csv
 import subprocess
@@ -31,8 +31,9 @@ ARMS += [Arm(1, STATIC, probed) for probed in (False, True)]
 
 
 def measure(experiment: study.Study):
-    """Tables: `evaluations` by measure's own stamps; of captures `breakdown`, `evaluating`, `faults`, `stretch`, `typical`,
-    `outliers` (inside.py), `trips`, `trip_breakdown` (roundtrips.py); `alone`, `instruction`, `samples` (checks.py); `changes` (ab)."""
+    """Writes the tables `evaluations`, by measure's own stamps; from captures, `breakdown`,
+    `evaluating`, `faults`, `stretch`, `typical`, `outliers` (inside.py); `trips`, `trip_breakdown`
+    (roundtrips.py); `alone`, `instruction`, `samples` (checks.py); `changes` (ab)."""
     subprocess.run(["make", "-s", "-C", FRPC], check=True)
     programs = {DYNAMIC: FRPC / "frpc", STATIC: linked_statically(experiment.scratch)}
     evaluations, found = [], inside.Found()
@@ -70,7 +71,7 @@ def measure(experiment: study.Study):
 
 
 def compared(experiment: study.Study, disk: Path):
-    """Table `changes`: modes 2 and 3 against mode 1, in pairs of runs."""
+    """Writes the table `changes`: modes 2 and 3 against mode 1, in pairs of runs."""
     evaluator = (
         f"{FRPC}/measure -e {EXPRESSIONS} --dir {disk} --results /dev/null --errors /dev/null"
     )
@@ -84,7 +85,7 @@ def compared(experiment: study.Study, disk: Path):
 
 
 def linked_statically(scratch: Path) -> Path:
-    """The same objects in a program that needs no dynamic linking."""
+    """Links the same objects statically."""
     program = scratch / "static" / "frpc"
     program.parent.mkdir()
     tests_and_driver = ("measure", "trial", "summary")

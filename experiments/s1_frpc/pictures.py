@@ -9,12 +9,13 @@ from facts import MODES, NAMES, PHASES, Facts
 from study import breakdown
 from study.statistics import median, quantile
 
-# Points of a scatter plot: of more, the slowest, and a sample of the others.
+# Most points of a scatter plot. If there are more: the slowest, and a sample of the others.
 POINTS, SLOWEST = 600, 20
 
 
 def points(facts: Facts, mode: int) -> tuple[list[float], list[float], int]:
-    """Tokens, moved sideways at random so that points do not hide each other; nanoseconds; how many there were."""
+    """Tokens, shifted at random so that points do not hide each other; nanoseconds; and the number
+    of all points."""
     found = [(t, ns) for t, values in facts.by_tokens(mode).items() for ns in values]
     found.sort(key=lambda point: -point[1])
     drawn = random.Random(mode)
@@ -25,7 +26,7 @@ def points(facts: Facts, mode: int) -> tuple[list[float], list[float], int]:
 
 
 def axes(made: go.Figure, facts: Facts) -> go.Figure:
-    """The same for all modes."""
+    """Sets the same axes for all modes."""
     every = [ns for mode in MODES for values in facts.by_tokens(mode).values() for ns in values]
     low, high = min(every) * 0.9, max(every) * 1.1
     made.update_xaxes(range=[1.5, 11.5], dtick=1)

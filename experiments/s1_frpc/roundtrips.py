@@ -16,10 +16,10 @@ ARMS = ((False, ANY_CPU), (True, ANY_CPU), (False, ONE_CPU))
 
 
 def measure(experiment: study.Study, program: Path, expressions: Path):
-    """`trips`: each run by its log, `woke_idle_ns` (captured): waits for a CPU that was idle and had to wake up;
-    `trip_breakdown`: by category, of the captured ones.
+    """Writes `trips`: each run by its log, and if captured, `woke_idle_ns`: waits for a CPU that
+    was idle and had to wake up; and `trip_breakdown`: captured runs by category.
 
-    Both processes may run where they like, or on one CPU."""
+    Both processes run on any CPU, or both on one CPU."""
     many = experiment.scratch / "many"
     many.write_text(expressions.read_text() * TIMES)
     trips, parts = [], []
@@ -51,7 +51,7 @@ def measure(experiment: study.Study, program: Path, expressions: Path):
 
 
 def woke_idle(capture: study.Capture, requests: list[Row]) -> int:
-    """Of all of them, how long they waited for a CPU that was idle."""
+    """The requests' total time of waiting for a CPU that was idle."""
     names = ["request_id", "duration_ns", "by"]
     filters = [("category", "=", "runqueue.wakeup")]
     wanted = {request["request_id"] for request in requests}
@@ -75,7 +75,7 @@ def costs(log: list[Row]) -> Row:
 
 
 def within(capture: study.Capture, log: list[Row]) -> list[Row]:
-    """The round trips of that log: the only ones while it was written."""
+    """The round trips of that log: all that were made while it was written."""
     begin_ns, end_ns = log[0]["begin_ns"], log[-1]["end_ns"]
     return [
         request

@@ -1,4 +1,4 @@
-"""RESULTS.md of the tables."""
+"""Makes RESULTS.md from the tables."""
 
 import common
 import rows

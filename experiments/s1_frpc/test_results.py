@@ -1,4 +1,4 @@
-"""The figures of RESULTS.md, computed anew by SQL over the tables."""
+"""Recomputes the figures of RESULTS.md by SQL over the tables."""
 
 import pytest
 from conftest import Told
@@ -9,7 +9,7 @@ select mode, linked, probed, round, median(elapsed_ns) as middle, max(elapsed_ns
     (quantile_cont(elapsed_ns, 0.75) - quantile_cont(elapsed_ns, 0.25)) / median(elapsed_ns) as iqr
 from evaluations group by all
 """
-# Of the middle half of mode 1 to 3, dynamically linked: the mean of each category in each run.
+# The mean of each category in each run, for the middle half of modes 1 to 3, dynamically linked.
 PARTS = """
 select mode, round, phase, category, side, total_ns / requests as mean_ns from breakdown
 where requests_of = 'middle half' and linked = 'dynamic'
@@ -202,6 +202,6 @@ def test_round_trips(told: Told, mode: int):
 
 
 def test_every_latency_is_the_sum_of_its_categories(told: Told):
-    """Of all evaluations: their own stamps say hardly more than what the categories add up to."""
+    """For all evaluations, their own stamps hardly exceed the sum of the categories."""
     total = told.one("select sum(total_ns) from breakdown where requests_of = 'all'")
     assert total == told.one("select sum(latency_ns) from evaluations where probed")

@@ -1,4 +1,4 @@
-"""The sentences of RESULTS.md: what they say depends on the figures."""
+"""The sentences of RESULTS.md, which depend on the figures."""
 
 from common import (
     REPORTED_EVALUATION_NS,
@@ -20,7 +20,7 @@ from study.statistics import interval, median
 
 
 def contradictions(facts: Facts) -> list[str]:
-    """In short, those that there are."""
+    """The statements of the report that the figures contradict, in short."""
     found, total, evaluating = facts.differences(3), facts.mean_ns(1), facts.evaluating_ns()
     said = []
     if evaluating < total / 2:
@@ -166,7 +166,8 @@ def pipes(facts: Facts) -> str:
 
 
 def for_a_cpu(table: list[Row]) -> tuple[list[list[Row]], list[list[Row]]]:
-    """Of the slowest evaluations, those of whose excess over typical ones more than half is the run queue; and the others."""
+    """The slowest evaluations whose excess over typical ones is mostly run queue; and the other
+    slowest evaluations."""
     requests: dict[tuple[int, int], list[Row]] = {}
     for row in table:
         requests.setdefault((row["mode"], row["rank"]), []).append(row)
@@ -178,7 +179,7 @@ def for_a_cpu(table: list[Row]) -> tuple[list[list[Row]], list[list[Row]]]:
 
 
 def other_excess(others: list[list[Row]]) -> str:
-    """What the slowest evaluations that did not wait for a CPU have more than typical ones."""
+    """The excess over typical evaluations of the slowest ones that did not wait for a CPU."""
     if not others:
         return ""
     sums: dict[str, int] = {}
@@ -264,7 +265,7 @@ def roundtrips(facts: Facts) -> str:
 
 
 def placement(facts: Facts) -> str:
-    """What it makes whether both processes run on one CPU."""
+    """The effect of running both processes on one CPU."""
     free = {mode: facts.trips(mode) for mode in (3, 5, 6)}
     one = {mode: median(facts.trips(mode, cpus=ONE_CPU)) for mode in free}
     mode = max(free, key=lambda mode: max(free[mode]) / one[mode])

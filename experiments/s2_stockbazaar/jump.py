@@ -13,7 +13,7 @@ REPORTED_REQUESTS = 5 * 3000
 
 
 def ratios(ours: Ours, clients: int = 5) -> dict[str, float]:
-    """So many clients' mean response time, as a multiple of that of one client fewer."""
+    """Mean response time with `clients` clients, as a multiple of that with one client fewer."""
     return {
         system.name: ours.mean_ns(system, clients).middle / ours.mean_ns(system, clients - 1).middle
         for system in (SOCKETS_2, SOCKETS_6)
@@ -21,7 +21,7 @@ def ratios(ours: Ours, clients: int = 5) -> dict[str, float]:
 
 
 def before(ours: Ours) -> str:
-    """The same from three clients to four, where three were measured."""
+    """The same from three clients to four, if three were measured."""
     if 3 not in ours.clients:
         return ""
     told = " and ".join(f"{ratio:.2f}" for ratio in ratios(ours, 4).values())
@@ -30,7 +30,8 @@ def before(ours: Ours) -> str:
 
 
 def lost(ours: Ours, clients: int) -> tuple[int, int, int]:
-    """With the short listen queue, without the probe: runs, lost SYNs that clients saw, overflows that the kernel counted."""
+    """With the short listen queue, without the probe: number of runs, of lost SYNs seen by clients,
+    and of overflows counted by the kernel."""
     runs = ours.runs[SOCKETS_2.name, clients, False, True]
     return len(runs), *(sum(run[c] for run in runs) for c in ("lost_syns", "listen_overflows"))
 

@@ -6,7 +6,8 @@ from ours import GROUPS, LOOKUP, OUTSIDE, SOCKETS_6, Ours
 from workload import SYSTEMS, System
 
 TITLE = "The effect of load"
-# So little more throughput with all clients than with the best fewer ones is none.
+# A throughput with all clients of less than this multiple of the best with fewer clients is not an
+# increase.
 FLAT = 1.15
 WORK = ("user code", "kernel and loopback")
 
@@ -16,7 +17,8 @@ def per_second(ours: Ours, system: System, clients: int) -> float:
 
 
 def grown(ours: Ours, system: System) -> tuple[str, float]:
-    """The groups that grow most from the fewest clients to the most, and how much all do."""
+    """The groups that grow most from the fewest clients to the most, and the growth of all
+    groups."""
     low, high = ours.groups(system, ours.clients[0]), ours.groups(system, ours.clients[-1])
     whole = sum(high.values()) - sum(low.values())
     ranked = sorted(high, key=lambda name: low[name] - high[name])[:3]
@@ -25,7 +27,7 @@ def grown(ours: Ours, system: System) -> tuple[str, float]:
 
 
 def worked(ours: Ours, system: System) -> float:
-    """How much more work a request is, on its way, with the most clients than with the fewest."""
+    """The increase of work on a request's critical path from the fewest clients to the most."""
     low, high = (ours.groups(system, clients) for clients in (ours.clients[0], ours.clients[-1]))
     return sum(high[name] - low[name] for name in WORK)
 

@@ -8,7 +8,7 @@ TITLE = "Lookup against Trade"
 
 
 def differences(ours: Ours) -> list[float]:
-    """Trade less Lookup in ns, of each round and number of clients."""
+    """Trade minus Lookup in ns, for each round and number of clients."""
     return [more for clients in ours.clients for more in ours.paired(LOOKUP, TRADE, clients)]
 
 

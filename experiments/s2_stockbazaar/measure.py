@@ -15,7 +15,7 @@ import stamps
 from workload import SYSTEMS, Arm, System, listen_overflows
 
 ATTEMPTS = 3
-# Longer than any request takes that no lost SYN has delayed (the kernel sends the next after 1 s).
+# Longer than any request without a lost SYN (the kernel sends the next SYN after 1 s).
 LOST_NS = 900_000_000
 # The same kind of request on both sides: the two pools, and gRPC's two methods.
 COMPARED = (SYSTEMS[:2], SYSTEMS[2:])
@@ -25,7 +25,7 @@ KINDS = {"socket": "tcp", "grpc": "http2"}
 def measure(study: Study):
     clients = (1, 4, 5) if study.quick else (1, 2, 3, 4, 5)
     arms = [Arm(system, count) for system in SYSTEMS for count in clients]
-    # The jump is one of sockets; which pool does not matter to the report.
+    # The jump occurs with sockets; the report has it with either pool.
     arms += [Arm(SYSTEMS[0], count, short_backlog=True) for count in (4, 5)]
     runs, tables = [], {"parts": [], "behind": [], "pool": [], "locks": [], "lost": []}
     for number, arm in rounds(arms, study.often(3, 1)):
@@ -42,7 +42,7 @@ def measure(study: Study):
 
 
 def changes(study: Study, a: System, b: System) -> list[Row]:
-    """Two systems under five clients, in pairs of runs."""
+    """Compares two systems under five clients, in pairs of runs."""
     sides = []
     for system in (a, b):
         folder = study.scratch / f"{system.transport}-{system.threads}-{system.method}"
@@ -81,12 +81,13 @@ def bare(study: Study, number: int, arm: Arm, requests: int) -> Row:
 
 
 def captured(study: Study) -> int:
-    """Requests of each client with the probe."""
+    """The number of requests of each client with the probe."""
     return study.often(300, 60)
 
 
 def of_log(log: list[Row], most: int) -> Row:
-    """Of all requests; `later_*` are those of each client but the first, up to so many: the same with the probe and without."""
+    """Sums over all requests. `later_*`: each client's requests except its first, up to `most`, the
+    same number with and without the probe."""
     latencies = [line["end_ns"] - line["begin_ns"] for line in log]
     later = [line["end_ns"] - line["begin_ns"] for line in log if 0 < line["request"] < most]
     whole_ns = max(line["end_ns"] for line in log) - min(line["begin_ns"] for line in log)
@@ -141,7 +142,7 @@ def probed(study: Study, number: int, arm: Arm, requests: int, tables: dict[str,
 
 
 def lost(found: Capture, pairs: list[tuple[Row, Row]], own: Row) -> list[Row]:
-    """What all requests waited for, and those that took longer than anything but a lost SYN."""
+    """What all requests waited for, and what requests waited for that only a lost SYN explains."""
     slow = [r for r, line in pairs if line["end_ns"] - line["begin_ns"] > LOST_NS]
     rows = []
     for which, requests in (("all", [r for r, _ in pairs]), ("lost SYN", slow)):

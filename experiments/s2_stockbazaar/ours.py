@@ -1,4 +1,4 @@
-"""What the text says in numbers, computed from the tables."""
+"""The numbers of the text, computed from the tables."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from study.wording import Spread
 
 from workload import SYSTEMS, System
 
-# Categories that are alike, for the questions that ask what grows.
+# Groups of similar categories, for the questions about growth.
 GROUPS = {
     "user code": ("user", "fault"),
     "kernel and loopback": ("kernel.", "copy", "interrupt", "steal", "wire."),
@@ -27,7 +27,7 @@ def group_of(category: str) -> str:
 
 
 class Ours:
-    """The tables; means are over all requests of all runs, unless they are a Spread of runs."""
+    """The tables. Means are over all requests of all runs, except a Spread, which is over runs."""
 
     def __init__(self, results: Results):
         self.results = results
@@ -43,7 +43,7 @@ class Ours:
         self.clients = sorted({clients for _, clients in self.parts})
 
     def changes(self, a: System) -> list[Row]:
-        """What `ab` says of the system that this one is compared with."""
+        """`ab`'s comparison of system `a` with its counterpart."""
         return self.results.read("changes", a=a.name)
 
     def spread(
@@ -59,15 +59,16 @@ class Ours:
         return sum(run[column] for run in self.runs[system.name, clients, probe, False])
 
     def each(self, system: System, clients: int, column: str, by="served", probe=False) -> float:
-        """A request's, of all runs."""
+        """The mean of a column per request, over all runs."""
         return self.sum(system, clients, column, probe) / self.sum(system, clients, by, probe)
 
     def outside_ns(self, system: System, clients: int) -> int:
-        """With the probe: between the client's stamps and outside of the requests."""
+        """With the probe: the time between the client's stamps but outside of the requests."""
         return sum(self.sum(system, clients, f"{w}_ns", True) for w in ("before", "after"))
 
     def means(self, system: System, clients: int) -> dict[tuple[str, str], float]:
-        """By category and side, of captured requests, with what lies outside of them: they add up to the mean by the clients' stamps."""
+        """Means of captured requests by category and side, with the time outside of them: they add
+        up to the mean by the clients' stamps."""
         count = self.sum(system, clients, "later_requests", True)
         found: dict[tuple[str, str], float] = defaultdict(float)
         for row in self.parts[system.name, clients]:
@@ -93,12 +94,12 @@ class Ours:
         return found
 
     def modelled(self, system: System, clients: int) -> float:
-        """Share of the captured requests' time."""
+        """The modelled share of the captured requests' time."""
         rows = self.parts[system.name, clients]
         return sum(row["modelled_ns"] for row in rows) / sum(row["total_ns"] for row in rows)
 
     def bars(self, system: System, clients: int, name: str) -> list[Row]:
-        """Rows for `study.breakdown.bars`, with what lies outside of the requests."""
+        """Rows for `study.breakdown.bars`, including the time outside of the requests."""
         rows: dict[tuple, Row] = {}
         for row in self.parts[system.name, clients]:
             key = row["category"], row["side"], row["round"]
@@ -116,12 +117,14 @@ class Ours:
         return made
 
     def paired(self, one: System, other: System, clients: int) -> list[float]:
-        """`other` less `one`, in each round: mean response times without the probe."""
+        """The difference `other` minus `one` of mean response times without the probe, in each
+        round."""
         runs = (self.mean_ns(system, clients).runs for system in (one, other))
         return [b - a for a, b in zip(*runs)]
 
     def interval_pooled(self, system: System, clients: int) -> dict[str, float]:
-        """From the server's arrival stamp to its begin stamp, by category, a request's, with the probe."""
+        """Time per request from the server's arrival stamp to its begin stamp, by category, with
+        the probe."""
         rows = self.results.read("pool", system=system.name, clients=clients)
         counts = {row["round"]: row["requests"] for row in rows}
         found: dict[str, float] = defaultdict(float)

@@ -1,4 +1,4 @@
-"""What requests consist of, by category, side and thread."""
+"""Breakdowns of requests by category, side and thread."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -9,7 +9,8 @@ from study.capture import Row
 
 
 def of(found: Capture, requests: list[Row], labels: Row) -> list[Row]:
-    """Rows as those of `study.breakdown`, by thread, too; they add up to the latencies to the nanosecond."""
+    """Rows like those of `study.breakdown`, but also by thread; they add up exactly to the
+    latencies."""
     thread_of = roles(found, requests)
     colours = breakdown.colours(found, {request["kind"] for request in requests})
     sums: dict[tuple, list[int]] = defaultdict(lambda: [0, 0])
@@ -36,10 +37,11 @@ def of(found: Capture, requests: list[Row], labels: Row) -> list[Row]:
 
 
 def roles(found: Capture, requests: list[Row]) -> Callable[[Row], str]:
-    """What a segment's thread is for.
+    """The role of a segment's thread.
 
-    By sockets, threads that read requests are the pool's, the other one accepts. Behind gRPC, its library's threads have names of
-    their own; of the server's Python threads, the first that it started takes calls from the library, the others are the pool's.
+    With sockets, the threads that read requests are the pool's; the other thread accepts. With
+    gRPC, the library's threads have their own names. Of the server's Python threads, the first one
+    started takes calls from the library; the others are the pool's.
     """
     grpc = requests[0]["kind"] == "http2"
     server = requests[0]["server_pid"]

@@ -1,4 +1,5 @@
-"""The server's own stamps: arrival, begin and end of each request, and how long a trade took to get the lock."""
+"""The server's own stamps: arrival, begin and end of each request, and a trade's wait for the
+lock."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -13,8 +14,8 @@ from workload import System
 def of_log(lines: list[Row], threads: int) -> Row:
     """Sums over the server's requests.
 
-    `pool_busy_ns` is that part of arrival to begin in which every thread of the pool was busy: with more threads it would not
-    have been."""
+    `pool_busy_ns` is the part of the time from arrival to begin in which every thread of the pool
+    was busy: more threads would avoid it."""
     return {
         "served": len(lines),
         "wait_ns": sum(line["start_ns"] - line["arrival_ns"] for line in lines),
@@ -26,7 +27,8 @@ def of_log(lines: list[Row], threads: int) -> Row:
 
 
 def all_busy(lines: list[Row], threads: int) -> list[int]:
-    """For each line, how long between its arrival and its begin all threads were at work."""
+    """For each line, the time between its arrival and its begin in which all threads were at
+    work."""
     begins = [(line["start_ns"], 1) for line in lines]
     ends = [(line["end_ns"], -1) for line in lines]
     busy, times, totals, full = 0, [0], [0], [False]
@@ -44,14 +46,14 @@ def all_busy(lines: list[Row], threads: int) -> list[int]:
 
 
 def matched(found: Capture, system: System) -> list[tuple[Row, Row]]:
-    """Requests with the server's line of each."""
+    """Pairs of requests and the server's log lines."""
     if system.transport == "grpc":
         return lab.answered(found)
     return lab.served(found)
 
 
 def pool(found: Capture, system: System, labels: Row) -> list[Row]:
-    """What rpcprobe says of the time from arrival to begin, once the client had sent."""
+    """rpcprobe's attribution of the time from arrival to begin, after the client had sent."""
     pairs = matched(found, system)
     segments = found.segments([request for request, _ in pairs])
     wait = lab.Wait()
@@ -65,7 +67,8 @@ def pool(found: Capture, system: System, labels: Row) -> list[Row]:
 
 
 def locks(found: Capture, system: System, labels: Row) -> list[Row]:
-    """What rpcprobe calls `lock` from the server's begin with a request to its end, and in all of the request."""
+    """rpcprobe's `lock` time between the server's begin and end of a request, and in the whole
+    request."""
     pairs = matched(found, system)
     segments = found.segments([request for request, _ in pairs])
     sums: Counter = Counter()

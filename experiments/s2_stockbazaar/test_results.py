@@ -1,4 +1,4 @@
-"""Recomputes what RESULTS.md says of S2, from the tables, by SQL."""
+"""Recomputes the figures in RESULTS.md of S2 from the tables, by SQL."""
 
 import re
 from statistics import median

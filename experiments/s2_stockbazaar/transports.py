@@ -5,7 +5,7 @@ from study import Document, breakdown, percent, us
 from ours import LOOKUP, SOCKETS_6, Ours
 
 TITLE = "Sockets against gRPC"
-# Of the report: gRPC's Lookup with one client, less that by sockets.
+# The report's times of Lookup with one client: gRPC's minus sockets'.
 REPORTED_MS = LOOKUP.reported[0] - SOCKETS_6.reported[0]
 REPORTED_TIMES = LOOKUP.reported[0] / SOCKETS_6.reported[0]
 REPORTED_LOAD = LOOKUP.reported[4] / LOOKUP.reported[0] - 1

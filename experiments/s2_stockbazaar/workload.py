@@ -1,4 +1,5 @@
-"""What is run: a server of targets/stockbazaar and its clients, in a network namespace of their own."""
+"""The workload: a server of targets/stockbazaar and its clients, in a separate network
+namespace."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +7,8 @@ from pathlib import Path
 from study.capture import TARGETS
 
 FOLDER = TARGETS / "stockbazaar"
-# The room for connections that nobody has accepted, where it is short: backlog + 1 fit (Linux, tcp_conn_request).
+# The short listen queue's backlog: backlog + 1 connections that are not yet accepted fit (Linux,
+# tcp_conn_request).
 SHORT_BACKLOG = 3
 INNER = """
 ip link set lo up
@@ -33,7 +35,7 @@ class System:
     transport: str
     threads: int
     method: str
-    # By number of clients, in milliseconds.
+    # Reported mean response times by number of clients, in milliseconds.
     reported: tuple[float, ...]
 
 
@@ -55,14 +57,14 @@ SYSTEMS = (
 
 @dataclass(frozen=True)
 class Arm:
-    """A cell of it; or one beside it, with room for few connections that wait to be accepted."""
+    """A cell of the report's table, or an additional run with a short listen queue."""
 
     system: System
     clients: int
     short_backlog: bool = False
 
     def script(self, folder: Path, requests: int) -> str:
-        """For a shell in `folder`."""
+        """The script of the run, for a shell in `folder`."""
         folder.mkdir(parents=True)
         system = self.system
         inner = INNER.format(
@@ -79,7 +81,8 @@ class Arm:
 
 
 def listen_overflows(folder: Path) -> int:
-    """Connections that the kernel turned away for want of room in a listen queue, in the run's namespace."""
+    """Connections that the kernel dropped because a listen queue was full, in the run's
+    namespace."""
     lines = [line.split() for line in (folder / "netstat").read_text().splitlines()]
     names, values = next(pair for pair in zip(lines, lines[1:]) if pair[0][0] == "TcpExt:")
     return int(values[names.index("ListenOverflows")])

@@ -1,4 +1,5 @@
-"""More findings of s3_flexcache: what the wire, the lack of messages, and the probe make of the operations."""
+"""More findings of s3_flexcache: the effects of the wire, of needing no messages, and of the
+probe."""
 
 import drawing
 from facts import ETHERNETS, LOCAL_CALL, NAMES, NO_CALL, RATE, REMOTE, REPORTED_NS, Facts

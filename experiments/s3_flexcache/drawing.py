@@ -8,7 +8,7 @@ from study import breakdown
 
 
 def operations(facts: Facts) -> go.Figure:
-    """A bar for each operation with requests: what probed ones consist of."""
+    """A bar for each operation with requests: the breakdown of probed operations."""
     rows = []
     for operation in (*REMOTE, *LOCAL_CALL):
         for line in ("quiet", "busy"):
@@ -19,7 +19,7 @@ def operations(facts: Facts) -> go.Figure:
 
 
 def added_up(facts: Facts, operation: str, line: str) -> list[dict]:
-    """One breakdown of those by transport."""
+    """Adds up the breakdowns by transport."""
     count = facts.count(operation, line)
     sums: dict[tuple[str, str], dict] = {}
     for row in facts.part(operation, line):
@@ -31,7 +31,8 @@ def added_up(facts: Facts, operation: str, line: str) -> list[dict]:
 
 
 def time_line(facts: Facts, operation: str) -> go.Figure:
-    """One operation of the first probed run: a lane for each request, in it what is not in an inner one; hollow: wire."""
+    """One operation of the first probed run: a lane for each request, without the time of inner
+    requests. Hollow bars: wire."""
     rows = [row for row in facts.timeline if row["operation"] == operation]
     lanes = list(dict.fromkeys(row["who"] for row in rows))
     names = {who: "whole operation" if not who else who.replace(" > ", " > <br>") for who in lanes}
@@ -70,7 +71,8 @@ def time_line(facts: Facts, operation: str) -> go.Figure:
 
 
 def with_the_line(facts: Facts) -> go.Figure:
-    """Of each operation by messages: the programs and the kernel as measured, and what two Ethernets would add."""
+    """For each operation by messages: the measured time of programs and kernel, and the time that
+    two Ethernets would add."""
     made = study.figure("us", "", height=340, barmode="stack")
     names = [NAMES[operation] for operation in (*REMOTE, *LOCAL_CALL)]
     for number, (name, of) in enumerate(

@@ -1,4 +1,4 @@
-"""What the tables say, as numbers: figures of runs, and parts of operations."""
+"""Numbers from the tables: figures of runs, and parts of operations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import study
 
 Row = dict[str, Any]
-# Of the report.
+# The report's times.
 REPORTED_NS = {
     "invoke_udp": 2_700_000,
     "read": 20_000,
@@ -42,7 +42,7 @@ class Facts:
         self.rounds = len({row["round"] for row in self.requests})
 
     def of_runs(self, operation: str, line: str = "quiet", arm: str = "bare") -> list[float]:
-        """A run's median of the operation, in order of the rounds; `line` may be `any`."""
+        """Each run's median of the operation, in order of the rounds; `line` may be `any`."""
         found: dict[int, list[int]] = {}
         for row in self.requests:
             if (row["operation"], row["arm"]) == (operation, arm) and line in ("any", row["line"]):
@@ -53,7 +53,8 @@ class Facts:
         return study.median(self.of_runs(operation, line, arm))
 
     def difference(self, less: str, more: str, line: str) -> tuple[float, float, float]:
-        """By how much one operation takes longer than another: median over rounds without the probe, 95 % interval."""
+        """The excess time of one operation over another: median over rounds without the probe, 95 %
+        interval."""
         pairs = zip(self.of_runs(less, line), self.of_runs(more, line))
         longer = [second - first for first, second in pairs]
         return study.median(longer), *study.interval(longer)
@@ -62,12 +63,13 @@ class Facts:
         return [row for row in self.parts if row["operation"] == operation and row["line"] == line]
 
     def count(self, operation: str, line: str = "quiet") -> int:
-        """Probed operations: each has a breakdown of what is in no request, beside those by transport."""
+        """The number of probed operations. Each has a breakdown of the time in no request, besides
+        those by transport."""
         rows = [row for row in self.part(operation, line) if row["transport"] == ""]
         return sum({row["round"]: row["requests"] for row in rows}.values())
 
     def mean(self, operation: str, line: str = "quiet", **begins: str) -> float:
-        """A probed operation's, on average: of parts whose columns begin so."""
+        """The mean time per probed operation in parts whose columns begin with these values."""
         chosen = [
             row["total_ns"]
             for row in self.part(operation, line)
@@ -76,7 +78,7 @@ class Facts:
         return sum(chosen) / self.count(operation, line)
 
     def frames(self, operation: str) -> tuple[int, int]:
-        """Bytes of the frame of its remote request, and of the answer's."""
+        """Frame sizes in bytes of the operation's remote request and of the answer."""
         row = next(
             row
             for row in self.calls
@@ -85,11 +87,11 @@ class Facts:
         return round(row["request_frame_bytes"]), round(row["response_frame_bytes"])
 
     def serialised_ns(self, operation: str) -> float:
-        """What its frames take on both Ethernets, one after another."""
+        """The time of the operation's frames on both Ethernets, one after the other."""
         return sum(self.frames(operation)) * 8 / RATE * 1e9 * ETHERNETS
 
     def call(self, operation: str, who: str, line: str = "quiet") -> float:
-        """The median over runs of such a request's median latency."""
+        """The median over runs of the request's median latency."""
         rows = [
             row["median_ns"]
             for row in self.calls
@@ -98,6 +100,6 @@ class Facts:
         return study.median(rows)
 
     def tree(self, operation: str, line: str = "quiet") -> Sequence[Row]:
-        """Its requests, in order of their begins."""
+        """The operation's requests, in order of their begins."""
         rows = [r for r in self.calls if r["operation"] == operation and r["line"] == line]
         return list({row["who"]: row for row in rows}.values())

@@ -1,4 +1,4 @@
-"""The findings of s3_flexcache, each with what of the tables it rests on."""
+"""The findings of s3_flexcache, each with its evidence from the tables."""
 
 import drawing
 from facts import NAMES, REMOTE, REPORTED_NS, Facts
@@ -12,7 +12,8 @@ FETCH = "flexclient > consistency_cac"
 
 
 def local_call(document: Document, facts: Facts):
-    """The report has a local create above a remote invocation, and says that one IPC dominates it."""
+    """The report has a longer time for a local create than for a remote invocation, and says that
+    one IPC dominates it."""
     create, invoke = facts.median("create"), facts.median("invoke_udp")
     reported = REPORTED_NS["create"] / REPORTED_NS["invoke_udp"]
     whole = facts.mean("create")
@@ -174,7 +175,7 @@ def udp_or_tcp(document: Document, facts: Facts):
     )
 
 
-# Beginnings of categories, and the side.
+# Prefixes of categories, and the side.
 CLASSES = {
     "waits for a CPU": (("runqueue.",), ""),
     "calls into the kernel, with their copies": (("kernel.", "copy"), ""),
@@ -188,7 +189,8 @@ CLASSES = {
 
 
 def sum_of(facts: Facts, operation: str, categories: tuple[str, ...], side: str) -> float:
-    """The client's user mode is all that is not the server's."""
+    """The time in these categories; all user time that is not the server's counts as the
+    client's."""
     found = sum(facts.mean(operation, category=of, side=side) for of in categories)
     return found - facts.mean(operation, category="user", side="server") * (
         "no request" in categories

@@ -1,4 +1,4 @@
-"""Runs of flexcache without the probe and with it: each operation's time, messages, and what lay in it."""
+"""Runs flexcache without and with the probe: each operation's time, messages and breakdown."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from study.capture import NETLAB, Capture, Row, read_log, shell
 from study.labs import flexcache as lab
 
 
-# Logs' names: the method, and how the client reaches the object server.
+# By name of the log: the method, and the client's transport to the object server.
 OPERATIONS = {
     "null_udp": ("null", "--transport udp"),
     "null_tcp": ("null", "--transport tcp"),
@@ -20,10 +20,12 @@ OPERATIONS = {
     **{name: (name, "") for name in ("create", "validate", "cache", "read", "invalidate")},
 }
 BATCH = 20
-# Positions in a batch. The first has what a process does once.
+# Positions in a batch. The first position is left out, because it includes a process's one-time
+# work.
 QUIET, BUSY = range(1, 3), range(10, BATCH)
 LINES = {"quiet": QUIET, "busy": BUSY}
-# Ethernet, IPv4, and UDP or TCP with its time stamp. TCP's requests also have four bytes of ONC RPC's own for a record.
+# Headers of Ethernet, IPv4, and UDP or TCP (with time stamps). Over TCP, requests also have ONC
+# RPC's record mark of four bytes.
 FRAME_BYTES = {"udp": 14 + 20 + 8, "tcp": 14 + 20 + 32}
 
 
@@ -48,14 +50,15 @@ def measure(study_: study.Study):
 
 
 def udp_and_tcp(study_: study.Study) -> list[Row]:
-    """A null RPC by UDP and by TCP, in pairs of runs: few at a time, so that the line is quiet."""
+    """Compares null RPCs by UDP and by TCP, in pairs of runs with few calls at a time, so that the
+    line is quiet."""
     sides = []
     for name in ("null_udp", "null_tcp"):
         method, options = OPERATIONS[name]
         asked = "".join(lab.ask(method, 3, f"{of}.csv", options) for of in range(30))
         inner = study_.scratch / f"{name}.sh"
         inner.write_text(hosts.apart() + lab.START + asked)
-        # Each run in a folder of its own.
+        # Each run has its own folder.
         script = f"cd $(mktemp -d -p {study_.scratch}); {NETLAB} routed -- /bin/sh -e {inner}"
         sides.append(["sh", "-ec", script])
     comparison = ab.compare(study_.scratch / "ab", *sides, study_.often(8, 2))
@@ -63,14 +66,15 @@ def udp_and_tcp(study_: study.Study) -> list[Row]:
 
 
 def asks(batches: int) -> Iterator[str]:
-    """Each operation in turn, again and again: a bucket is full again when its next batch begins."""
+    """The script's lines: each operation in turn, repeatedly, so that a token bucket is full again
+    when its next batch begins."""
     for batch in range(batches):
         for name, (method, options) in OPERATIONS.items():
             yield lab.ask(method, BATCH, f"{name}.{batch}.csv", options)
 
 
 def log_of(folder: Path, name: str, batches: int) -> Iterator[Row]:
-    """Those of the operation, with their position in their batch."""
+    """The operation's log lines, with their positions in their batches."""
     method, _ = OPERATIONS[name]
     for batch in range(batches):
         rows = read_log(folder / f"{name}.{batch}.csv")
@@ -105,7 +109,8 @@ class Tables:
             trees = [(row, Tree(row, lab.messages(calls, row), segments)) for row in log]
             right = sum(tree.is_right() for _, tree in trees)
             wrong = [tree for _, tree in trees if not tree.is_right()]
-            # These have their requests, but one that a server made is not below the one it made that for.
+            # Operations with all their requests, of which one made by a server lacks the right
+            # parent.
             unlinked = [tree for tree in wrong if tree.is_whole()]
             count = {"operations": len(log), "right": right, "unlinked": len(unlinked)}
             self.messages.append({**run, "operation": name, **count})
@@ -128,7 +133,8 @@ def took_ns(row: Row) -> int:
 
 
 class Tree:
-    """An operation of the client's log, and its requests: `outer` the client's own, `inner` those made for one of these."""
+    """An operation of the client's log, and its requests: `outer` are the client's own, `inner` are
+    those made for an outer one."""
 
     def __init__(self, row: Row, calls: list[Row], segments: dict[int, list[Row]]):
         self.row, self.calls, self.segments = row, calls, segments
@@ -141,7 +147,8 @@ class Tree:
         return sorted(map(lab.who, self.calls)) == sorted(lab.MESSAGES[self.row["method"]])
 
     def pieces(self) -> Iterator[Row]:
-        """All segments of the operation's critical path, each with the innermost request that it lies in (`call`)."""
+        """All segments of the operation's critical path, each with its innermost request
+        (`call`)."""
         for outer in self.outer:
             spans = [(outer, outer["start_ns"], outer["end_ns"])]
             for inner in self.calls:
@@ -153,7 +160,7 @@ class Tree:
 
 
 def cut(spans: list[tuple[Row, int, int]], inner: Row) -> Iterator[tuple[Row, int, int]]:
-    """The spans of time, of which the inner request has its own."""
+    """Splits the spans so that the inner request has its own time."""
     for call, begin_ns, end_ns in spans:
         from_ns, to_ns = max(inner["start_ns"], begin_ns), min(inner["end_ns"], end_ns)
         if from_ns >= to_ns:
@@ -165,7 +172,7 @@ def cut(spans: list[tuple[Row, int, int]], inner: Row) -> Iterator[tuple[Row, in
 
 
 def middle_half(trees: list[Tree]) -> list[Tree]:
-    """Without the quickest and the slowest quarter."""
+    """The operations without the fastest and the slowest quarter."""
     ordered = sorted(trees, key=lambda tree: took_ns(tree.row))
     return ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4]
 
@@ -176,7 +183,7 @@ def transport(call: Row) -> str:
 
 
 def parts(trees: list[Tree], colour: dict[str, str], labels: Row) -> list[Row]:
-    """Breakdowns of the operations by the transport of the requests; the rest is in none."""
+    """Breakdowns of the operations by the requests' transport; the rest is in no request."""
     by_transport: dict[str, list[list[Row]]] = {}
     for place, tree in enumerate(trees):
         for piece in tree.pieces():
@@ -196,7 +203,8 @@ def colours_of_none() -> dict[str, str]:
 
 
 def of_calls(trees: list[Tree], labels: Row) -> list[Row]:
-    """Each request of the operation: who asks whom, how often, its median latency and its bytes in frames of the line."""
+    """For each request of the operation: its client and server, its count, its median latency, and
+    its frame sizes on the line."""
     found: dict[str, list[Row]] = {}
     for tree in trees:
         for call in tree.calls:
@@ -222,7 +230,7 @@ def of_calls(trees: list[Tree], labels: Row) -> list[Row]:
 
 
 def drawn(name: str, trees: list[Tree], colour: dict[str, str]) -> list[Row]:
-    """The pieces of one operation: that of median length."""
+    """The pieces of the operation of median length."""
     ordered = sorted(trees, key=lambda tree: took_ns(tree.row))
     tree = ordered[len(ordered) // 2]
     begin_ns = tree.row["begin_ns"]

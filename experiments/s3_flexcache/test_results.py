@@ -1,4 +1,4 @@
-"""RESULTS.md says what the tables say: its numbers again, by SQL."""
+"""Recomputes the numbers of RESULTS.md from the tables, by SQL."""
 
 import pytest
 from study.text import ns, percent
@@ -63,7 +63,7 @@ def test_row(sql, text, operation):
         group by category, side order by 3 desc limit 1"""
     )
     found = f"{ns(float(total) / float(requests))} ({percent(float(total) / float(whole))})"
-    # What is in no request has no side.
+    # Time in no request has no side.
     named = f"{largest} ({side})" if side else largest
     assert f"{named} {found}" in line.replace(" ~", "")
 

@@ -1,4 +1,4 @@
-"""S4's figures that are not of categories."""
+"""S4's figures that do not show categories."""
 
 import math
 from collections import defaultdict

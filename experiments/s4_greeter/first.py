@@ -1,4 +1,4 @@
-"""The first call: what its phases consist of."""
+"""The first call: the breakdown of its phases."""
 
 from collections import defaultdict
 
@@ -8,7 +8,7 @@ from study.labs import greeter as lab
 from ours import Numbers
 
 SERVER = "(server's)"
-# Kinds have the colour of a category that they contain.
+# Each kind has the colour of a category that it contains.
 LIKE = {
     "user": "user",
     "page faults": "fault",
@@ -29,7 +29,7 @@ NAMES = {
 
 
 def medians(results: Results) -> dict[str, dict[str, float]]:
-    """By phase and kind."""
+    """Medians over the runs, by phase and kind."""
     runs = defaultdict(lambda: defaultdict(list))
     for row in results.read("first"):
         runs[row["phase"]][row["kind"]].append(row["total_ns"])
@@ -37,7 +37,7 @@ def medians(results: Results) -> dict[str, dict[str, float]]:
 
 
 def totals(results: Results) -> tuple[dict[str, float], dict[str, float], float]:
-    """Mean of the runs by phase, by kind, and in all."""
+    """Means over the runs by phase, by kind, and in total."""
     phases, kinds, rounds = defaultdict(float), defaultdict(float), set()
     for row in results.read("first"):
         rounds.add(row["round"])

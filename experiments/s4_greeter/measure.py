@@ -28,7 +28,7 @@ trap - EXIT
 kill $server
 wait $server
 """
-# Latencies truncated to these: the last is the report's.
+# Units to which latencies are truncated; the last is the report's.
 UNITS_NS = (1, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 QUANTILES = [i / 100 for i in range(100)] + [0.995, 0.999, 1.0]
 
@@ -37,7 +37,7 @@ def measure(study: Study):
     calls = study.often(1000, 300)
     clients = (1, 2)
     tables: dict[str, list[Row]] = {}
-    # (clients, calls of each, probe); a run of two calls tells what starting and ending takes.
+    # (clients, calls of each, probe); a run of two calls measures the cost of starting and ending.
     arms = [(c, n, False) for c in clients for n in (calls, 1)]
     arms += [(c, calls, True) for c in clients]
     for number, (count, requests, probe) in rounds(arms, study.often(12, 3)):
@@ -80,7 +80,7 @@ def idle(folder: Path) -> tuple[int, int]:
 
 
 def of_run(folder: Path, own: Row, more: Row, tables: dict[str, list[Row]]):
-    """`runs` has a row a run, `clients` one a client and unit."""
+    """Adds a row per run to `runs`, and a row per client and unit to `clients`."""
     log = read_log(folder / "client.csv")
     later = [line for line in log if line["request"]]
     latencies = [line["end_ns"] - line["begin_ns"] for line in later]
@@ -155,7 +155,8 @@ def probed(study: Study, requests: int, own: Row, tables: dict[str, list[Row]]):
 
 
 def first_call(found: Capture, pairs: list, own: Row, tables: dict[str, list[Row]]) -> bool:
-    """Its parts, by phase and kind; false if they do not add up to the client's stamps to the nanosecond."""
+    """Adds the first call's parts, by phase and kind. Returns false if they do not add up exactly
+    to the client's stamps."""
     call, line = pairs[0]
     what = lab.outside(found, call, line)
     if what is None:

@@ -1,4 +1,4 @@
-"""What the text says in numbers, computed from the tables."""
+"""The numbers of the text, computed from the tables."""
 
 import math
 from collections import defaultdict
@@ -11,13 +11,14 @@ from study.wording import Spread
 
 @dataclass
 class Numbers:
-    """By number of clients where they are dicts; probed ones are named so."""
+    """Dicts are by number of clients, and by whether the run was probed if the key has it."""
 
     runs: dict[tuple[int, bool], list[Row]] = field(default_factory=lambda: defaultdict(list))
     first_ns: dict[tuple[int, bool], Spread] = field(default_factory=dict)
-    # Calls a millisecond by the sum of latencies truncated to a unit, a figure a run: (clients, unit).
+    # Calls per millisecond by the sum of latencies truncated to a unit, one figure per run:
+    # (clients, unit).
     truncated: dict[tuple[int, int], list[float]] = field(default_factory=lambda: defaultdict(list))
-    # Of the calls after the first.
+    # CPU time per call, of the calls after the first.
     cpu_ns: dict[int, float] = field(default_factory=dict)
     server_cpu_ns: dict[int, float] = field(default_factory=dict)
 
@@ -25,14 +26,14 @@ class Numbers:
         return Spread([of(run) for run in self.runs[clients, probe]])
 
     def wall(self, clients: int, probe: bool = False) -> Spread:
-        """Calls a millisecond."""
+        """Calls per millisecond of wall-clock time."""
         return self.spread(clients, probe, lambda run: run["calls"] / run["whole_ns"] * 1e6)
 
     def mean_ns(self, clients: int, probe: bool = False) -> Spread:
         return self.spread(clients, probe, lambda run: run["total_ns"] / run["calls"])
 
     def busy_cpus(self, clients: int) -> float:
-        """CPUs that the programs keep busy while calls are made."""
+        """The number of CPUs that the programs keep busy during the calls."""
         return self.cpu_ns[clients] * self.wall(clients).middle / 1e6
 
 

@@ -10,11 +10,11 @@ from figures import by_quantile, by_unit
 from ours import Numbers, numbers
 
 REPORTED_FIRST_MS = (3, 5)
-# Messages a millisecond, with one client and with two.
+# Messages per millisecond, with one client and with two.
 REPORTED_PER_MS = {1: 19.6, 2: 42.77}
 REPORTED_CALLS = 1000
 MILLISECOND_NS = 1_000_000
-# From here on the programs are said to be limited by the CPUs.
+# From this share on, the text says that the CPUs limit the programs.
 BUSY = 0.85
 
 
@@ -92,7 +92,7 @@ def truncated_told(found: Numbers, count: int) -> str:
 
 
 def error_told(found: Numbers, count: int) -> str:
-    """How many times the true figure the truncated one is."""
+    """The ratio of the truncated figure to the true one."""
     pairs = zip(found.truncated[count, MILLISECOND_NS], found.wall(count).runs)
     ratios = sorted(value / true for value, true in pairs)
     high = "infinitely many" if math.isinf(ratios[-1]) else f"{ratios[-1]:,.0f}"
@@ -137,7 +137,8 @@ def doubling(found: Numbers) -> str:
 
 
 def behind(results: Results, count: int) -> tuple[dict[str, float], float]:
-    """Shares of the waits for a CPU by whose it was; and these waits, a call."""
+    """Shares of the waits for a CPU, by the task that had it; and the total of these waits per
+    call."""
     rows = results.read("behind", clients=count)
     whole = sum(row["total_ns"] for row in rows)
     calls = sum(row["calls"] for row in results.read("runs", clients=count, probe=True))

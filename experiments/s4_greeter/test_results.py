@@ -1,4 +1,4 @@
-"""Recomputes what RESULTS.md says of S4, from the tables, by SQL."""
+"""Recomputes the figures in RESULTS.md of S4 from the tables, by SQL."""
 
 import re
 
@@ -70,7 +70,7 @@ def test_truncation(text, sql, clients, reported):
         said.append(f"infinite in {len(figures) - len(finite)} of {len(figures)} runs")
     row = f"truncated to whole ms, {NAMES[clients]} | {reported} | {', '.join(said)} |"
     assert row in text
-    # What the client itself has printed.
+    # The figures that the client itself printed.
     printed = sql(
         f"select printed_truncated_per_ms from runs where clients = {clients} and not probe order by 1"
     )

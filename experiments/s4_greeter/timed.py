@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""timed.py FILE COMMAND...: runs it, hands SIGTERM on to it, and writes to FILE the CPU time in ns that it and its children took."""
+"""timed.py FILE COMMAND...: runs the command, forwards SIGTERM to it, and writes the CPU time in ns
+of the command and its children to FILE."""
 
 import os
 import signal

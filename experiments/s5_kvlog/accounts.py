@@ -1,4 +1,5 @@
-"""More findings of s5_kvlog: what the stamps alone can tell, what they leave over, and what the probe adds."""
+"""More findings of s5_kvlog: the results of the stamps alone, their remainder, and the cost of the
+probe."""
 
 import drawing
 from facts import ALL_WRITES, NEW, OVER, Facts

@@ -12,7 +12,7 @@ HOLLOW = ("1 MB on the way", "answer on the way")
 
 
 def bar(begin_ns: float, length_ns: float, lane: str, colour: str, hollow: bool) -> dict:
-    """Of a horizontal bar in milliseconds: hollow ones have a border only."""
+    """The attributes of a horizontal bar in milliseconds; a hollow bar has only a border."""
     marker = (
         {"color": "white", "line": {"color": colour, "width": 1}} if hollow else {"color": colour}
     )
@@ -82,7 +82,8 @@ def aligned(facts: Facts) -> go.Figure:
 
 
 def by_number(facts: Facts) -> go.Figure:
-    """What processing consists of, write by write: means over the probed runs, and the median without the probe."""
+    """The breakdown of processing, write by write: means over the probed runs, and the median
+    without the probe."""
     made = study.figure("write of a run", "processing at the server, us", barmode="stack")
     numbers = sorted({row["number"] for row in facts.writes})
     probed = {
@@ -122,7 +123,7 @@ def by_number(facts: Facts) -> go.Figure:
 
 
 def steps(facts: Facts) -> go.Figure:
-    """Breakdowns of all but the transmission, which is a hundred times as long."""
+    """Breakdowns of all steps except the transmission, which is a hundred times as long."""
     rows = []
     for step, name in (("gap", "client's gap"), ("process", "process"), ("response", "response")):
         for stages, which in ((("first",), "first 3"), (NEW, "new key"), (OVER, "overwrites")):
@@ -132,7 +133,7 @@ def steps(facts: Facts) -> go.Figure:
 
 
 def clocks(facts: Facts) -> go.Figure:
-    """Of each run: how far the estimated offset of the clocks is off, with its uncertainty."""
+    """The error of the estimated clock offset in each run, with its uncertainty."""
     made = study.figure("round", "estimated offset less the injected one, us", height=340)
     for number, arm in enumerate(("bare", "probed")):
         errors = facts.clock_errors(arm)

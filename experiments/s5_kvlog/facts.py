@@ -1,4 +1,4 @@
-"""What the tables say, as numbers: figures of runs, and parts of writes."""
+"""Numbers from the tables: figures of runs, and parts of writes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,15 +7,16 @@ import study
 from study import breakdown
 
 Row = dict[str, Any]
-# Of the report: its estimates and what it measured.
+# The report's estimates and measurements.
 SEND_NS, SEND_ESTIMATE_NS = 9_972_000, 10_000_000
 PROCESS_NS, PROCESS_ESTIMATE_NS = 1_118_000, 100_000
 ANSWER_NS, ANSWER_ESTIMATE_NS = 10_000, 2_000
 RESPONSE_NS = 350_000
-# At the rate of the link: the value in frames, but for the burst that passes at once (experiments/labs/kvlog.py).
+# Time at the link's rate: of the value in frames, less the burst that passes at once
+# (experiments/labs/kvlog.py).
 BY_RATE_NS = (1_000_000 * 9014 / 8948 - 16_000) * 8
 PAGE_BYTES = 4096
-# The ten writes that the report shows store under new keys here.
+# The ten writes that the report shows; here they store under new keys.
 TEN, NEW, OVER = ("first", "new key"), ("new key",), ("overwrites",)
 ALL_WRITES = (*TEN, *OVER)
 
@@ -33,7 +34,7 @@ class Facts:
         self.rounds = len({row["round"] for row in self.runs})
 
     def of_runs(self, column: str, stages: Sequence[str], arm: str = "bare") -> list[float]:
-        """A run's median over its writes of these stages, in order of the rounds."""
+        """Each run's median over its writes of these stages, in order of the rounds."""
         found: dict[int, list[int]] = {}
         for row in self.writes:
             if row["arm"] == arm and row["stage"] in stages:
@@ -41,18 +42,19 @@ class Facts:
         return [study.median(found[number]) for number in sorted(found)]
 
     def median(self, column: str, stages: Sequence[str], arm: str = "bare") -> float:
-        """Of the runs' medians."""
+        """The median of the runs' medians."""
         return study.median(self.of_runs(column, stages, arm))
 
     def part(self, step: str, stages: Sequence[str]) -> list[Row]:
         return [row for row in self.parts if row["step"] == step and row["stage"] in stages]
 
     def mean(self, step: str, stages: Sequence[str], category: str = "", side: str = "") -> float:
-        """Of all probed writes of these stages."""
+        """The mean over all probed writes of these stages."""
         return breakdown.mean_ns(self.part(step, stages), category, side)
 
     def more_of_first(self, step: str, category: str = "") -> list[float]:
-        """Of each probed run: how much more of it the first writes have than later ones under new keys, on average."""
+        """For each probed run, the mean excess of the first writes over later writes under new
+        keys."""
         more = []
         for number in sorted({row["round"] for row in self.parts}):
             means = [
@@ -65,7 +67,7 @@ class Facts:
         return more
 
     def moved_sums(self, side: str, sampled: bool) -> Row:
-        """What the kernel moved at an end: sums over all writes."""
+        """The kernel's copying at one end: sums over all writes."""
         rows = [
             row
             for row in self.moved
@@ -75,7 +77,8 @@ class Facts:
         return {name: sum(row[name] for row in rows) for name in names}
 
     def sampled(self, step: str, stages: Sequence[str], **equal: str) -> int:
-        """Samples that fell into this step of such writes; of these categories or functions."""
+        """The number of samples in this step of writes of these stages, in these categories or
+        functions."""
         return sum(
             row["samples"]
             for row in self.samples
@@ -85,7 +88,7 @@ class Facts:
         )
 
     def clock_errors(self, arm: str = "bare") -> list[tuple[int, int]]:
-        """Of each run: the estimated offset less the injected shift, and its uncertainty."""
+        """For each run, the estimated offset less the injected shift, and its uncertainty."""
         return [
             (row["offset_ns"] - row["shift_ns"], row["uncertainty_ns"])
             for row in self.runs

@@ -1,4 +1,4 @@
-"""The findings of s5_kvlog, each with what of the tables it rests on."""
+"""The findings of s5_kvlog, each with its evidence from the tables."""
 
 import drawing
 from facts import (
@@ -97,7 +97,8 @@ def copies(document: Document, facts: Facts):
 
 
 def moved(facts: Facts, side: str) -> tuple[str, str, float, float]:
-    """What the kernel copied at an end for a write: bytes, time, and of that by the model and by samples."""
+    """The kernel's copying at one end per write: bytes, time, and copying time by the model and by
+    samples."""
     sums, sampled = facts.moved_sums(side, sampled=False), facts.moved_sums(side, sampled=True)
     cpu, by_rate = (sums[name] / sums["requests"] for name in ("cpu_ns", "copy_ns"))
     by_samples = cpu * sampled["copy_samples"] / max(sampled["samples"], 1)

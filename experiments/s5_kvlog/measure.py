@@ -1,4 +1,5 @@
-"""Runs of kvlog without the probe, with it, and with stacks; their stamps, and what lay between them."""
+"""Runs kvlog without the probe, with it, and with stacks; collects the stamps, and the breakdown
+between them."""
 
 import random
 from collections import Counter
@@ -12,7 +13,7 @@ from study.capture import NETLAB, Capture, Row, shell
 from study.labs import kvlog as lab
 
 
-# The first so many, and those that still store under a new key (of ten), as the numbers of writes.
+# Numbers of writes: the first ones, those that store under one of ten new keys, and all.
 FIRST, FRESH, WRITES = 3, 10, 30
 STAGES = ("first", "new key", "overwrites")
 SAMPLES_PER_S, SAMPLED_WRITES, SAMPLED_KEYS = 4999, 200, 100
@@ -54,7 +55,8 @@ def stage_of(number: int, keys: int = FRESH) -> str:
 
 
 def life_of_client(found: Capture) -> list[Row]:
-    """The segments of the client's process, from its start to its end; what it does itself is the client's here."""
+    """The segments of the client's process, from its start to its end. The process's own segments
+    have side `client` here."""
     program = [r for r in found.requests if (r["method"] or "").endswith("/kvclient")]
     segments = found.segments(program)[program[0]["request_id"]]
     return [{**s, "side": "client"} if s["comm"] == "kvclient" else s for s in segments]
@@ -106,7 +108,8 @@ class Tables:
                 )
 
     def add_timeline(self, found: Capture, writes: list, segments: dict):
-        """The ten that store under a new key: their pieces, those of one category and side together."""
+        """Adds the pieces of the ten writes that store under a new key, merged by category and
+        side."""
         colour = colours(found, {"tcp"})
         for call, request in writes[:FRESH]:
             for piece in merged(segments[request["request_id"]]):
@@ -152,7 +155,7 @@ class Tables:
 
 
 def merged(segments: list[Row]) -> list[Row]:
-    """Neighbours of one category and side as one."""
+    """Merges neighbouring segments of the same category and side."""
     pieces: list[Row] = []
     for segment in segments:
         names = segment["category"], segment["side"]
@@ -164,7 +167,7 @@ def merged(segments: list[Row]) -> list[Row]:
 
 
 def functions_of(stack: list[Row]) -> tuple[str, str]:
-    """The innermost function, if it is the kernel's, and the innermost of the program's own."""
+    """The innermost function, if it is the kernel's, and the innermost function of the program."""
     kernel = next((frame["function"] for frame in stack[:1] if frame["kernel"]), "")
     own = next((frame["function"] for frame in stack if not frame["kernel"]), "")
     return kernel, own

@@ -1,4 +1,4 @@
-"""The stamps of kvlog's logs as windows of time, and the requests that lie in them."""
+"""The stamps of kvlog's logs as windows of time, and the requests in these windows."""
 
 import re
 import sys
@@ -8,15 +8,17 @@ from pathlib import Path
 from study import windows
 from study.capture import Capture, Row, read_log
 
-# Whose lengths are kept: see `windows_of`.
+# The windows whose lengths are kept: see `windows_of`.
 STEPS = ("send", "process", "answer", "response", "all", "gap")
 
 
 def windows_of(folder: Path, shift_ns: int) -> list[Row]:
-    """The client's RPCs, with windows of time on the client's clock: the injected shift is known here.
+    """The client's RPCs, with windows of time on the client's clock, as the injected shift is known
+    here.
 
-    `send` until the server has all of the request, `process` until it sends, `answer` while it sends, `response` from then
-    until the client has it, `all`, and `gap` before."""
+    `send`: until the server has the whole request. `process`: until the server sends. `answer`:
+    while the server sends. `response`: from the server's sending until the client has the answer.
+    `all`: the whole RPC. `gap`: the time before it."""
     served = {row["id"]: row for row in read_log(folder / "server.csv")}
     by_kvpost = folder / "parts.csv"
     parts = {row["id"]: row for row in read_log(by_kvpost)} if by_kvpost.exists() else {}
@@ -44,7 +46,8 @@ def windows_of(folder: Path, shift_ns: int) -> list[Row]:
 
 
 def between(found: Capture, calls: list[Row]) -> list[Row]:
-    """The request of each call: there is one client, so they come one after another. Ends the experiment if they do not."""
+    """The request of each call. A single client makes them one after another; otherwise this ends
+    the experiment."""
     requests = sorted(
         (r for r in found.requests if r["kind"] == "tcp" and r["complete"]),
         key=lambda r: r["start_ns"],
@@ -59,7 +62,7 @@ def between(found: Capture, calls: list[Row]) -> list[Row]:
 
 
 def told(call: Row) -> Row:
-    """What the stamps say of an RPC, and kvpost.py of them."""
+    """An RPC's figures by the stamps, and by kvpost.py."""
     lengths = {f"{step}_ns": call[step][1] - call[step][0] for step in STEPS}
     post = call["post"] or {}
     return {
@@ -75,7 +78,7 @@ def told(call: Row) -> Row:
 
 
 def seen(call: Row, request: Row | None, own: list[Row]) -> Row:
-    """What rpcprobe says of it, null without it."""
+    """An RPC's figures by rpcprobe; null in runs without the probe."""
     if request is None:
         names = ("wire_ns", "latency_ns", "unattributed_ns", "not_sent_ns")
         return dict.fromkeys([*names, "process_fault_ns", "process_user_ns", "page_faults"])
@@ -93,7 +96,7 @@ def seen(call: Row, request: Row | None, own: list[Row]) -> Row:
 
 
 def page_faults(segments: list[Row]) -> int:
-    """How many: pieces that were added up are counted in `cause`."""
+    """The number of page faults; the `cause` of merged segments has the number of their pieces."""
     count = 0
     for segment in segments:
         if segment["category"] == "fault" and segment["detail"] == "minor fault":

@@ -1,4 +1,4 @@
-"""RESULTS.md says what the tables say: its numbers again, by SQL."""
+"""Recomputes the numbers of RESULTS.md from the tables, by SQL."""
 
 import pytest
 from study.text import ns, percent
@@ -61,7 +61,7 @@ def test_row(sql, text, name):
 
 
 def test_parts_add_up(sql):
-    """What is attributed to the three steps of RPCs is their whole time."""
+    """The time attributed to the three steps of RPCs is their whole time."""
     for stage in ("first", "new key", "overwrites"):
         steps = sql(
             f"""select sum(total_ns) filter (step in ('send', 'process', 'response')),

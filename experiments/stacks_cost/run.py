@@ -27,7 +27,7 @@ SETTINGS = [
 
 
 def measure(rpcprobe, options, expressions, directory):
-    """Latencies of the requests in ns, and the manifest."""
+    """Takes a capture; returns the requests' latencies in ns, and the manifest."""
     capture = directory / "capture"
     command = [rpcprobe, "run", "--quiet", "--force", "-o", capture, *options]
     command += ["--", FRPC / "frpc", "-m", "3"]
@@ -72,7 +72,7 @@ def main():
     print(f"{'':32}{'mean [us]':>10}{'ratio':>8}{'p50 [us]':>10}{'p99 [us]':>10}", end="")
     print(f"{'switch [ns]':>13}{'sample [us]':>13}")
     for name, _ in SETTINGS:
-        # Each mean against that of the run without stacks of the same round.
+        # Each mean divided by the mean of the same round's run without stacks.
         ratios = [mean / base for mean, base in zip(means[name], means["without"])]
         latencies = sorted(everything[name])
         counts = manifests[name]["counts"]

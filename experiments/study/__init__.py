@@ -1,9 +1,12 @@
-"""What the reports' experiments share: runs in random order, captures, results as Parquet, figures, RESULTS.md.
+"""Shared code of the reports' experiments: runs in random order, captures, results as Parquet,
+figures, RESULTS.md.
 
 An experiment is a folder with a `run.py` that calls `study.main(measure, tell)`:
 
-- `measure(study)` runs the workload and writes what came of it with `study.results.write`: nothing else is kept.
-- `tell(results)` makes RESULTS.md and the figures of these tables alone, so that whoever has them gets the same text.
+- `measure(study)` runs the workload and writes its results with `study.results.write`; only these
+  are kept.
+- `tell(results)` makes RESULTS.md and the figures from these tables alone, so that the same tables
+  give the same text.
 """
 
 from . import breakdown

@@ -1,4 +1,5 @@
-"""`rpcprobe ab`: two commands by turns, in random order within each pair, and what differs."""
+"""Runs `rpcprobe ab`: two commands in turn, in random order within each pair, and their
+differences."""
 
 import json
 import subprocess
@@ -11,12 +12,13 @@ from .text import more, ns, percent, us
 
 SEED = 1
 COLUMNS = ("category", "side", "a_ns", "b_ns", "change_ns")
-# Of the parts that have changed, the largest are named.
+# The number of the largest changed parts that are named.
 NAMED = 4
 
 
 def compare(out: Path, a: Sequence[str], b: Sequence[str], pairs: int) -> Row:
-    """What `ab --json` says of that many pairs. Its captures' tables are `out`/a.1, `out`/b.1 and so on."""
+    """The result of `ab --json` with `pairs` pairs. The captures' tables are in `out`/a.1,
+    `out`/b.1 and so on."""
     command = [RPCPROBE, "ab", "--json", "--keep", "tables", "--pairs", str(pairs)]
     command += ["--seed", str(SEED), "-o", str(out), "--", *a, "---", *b]
     done = subprocess.run(command, capture_output=True)
@@ -26,15 +28,15 @@ def compare(out: Path, a: Sequence[str], b: Sequence[str], pairs: int) -> Row:
 
 
 def of_kind(comparison: Row, kind: str) -> Row:
-    """What it says of one kind of request."""
+    """The comparison of one kind of request."""
     return next(of for of in comparison["kinds"] if of["kind"] == kind)
 
 
 def changes(comparison: Row, kind: str, **labels: Any) -> list[Row]:
-    """A row for each statistic, in all (`category` null) and by part, with these labels before.
+    """Rows for each statistic, in total (`category` null) and by part, with these labels in front.
 
-    `shown`: changed beyond chance, by at least 1 % of the mean latency and the probe's own change. `low_ns` and `high_ns`, a
-    95 % interval, are null where there are too few pairs."""
+    `shown`: changed beyond chance, by at least 1 % of the mean latency and the probe's own change.
+    `low_ns` and `high_ns`, a 95 % interval, are null if there are too few pairs."""
     rows = []
     for of in of_kind(comparison, kind)["statistics"]:
         own = {**labels, "pairs": len(comparison["a"]["runs"]), "statistic": of["statistic"]}

@@ -1,4 +1,5 @@
-"""Which request is which line of a client's log: a client, each a process, makes one after another."""
+"""Matches requests with lines of clients' logs. Each client is a process and makes one request
+after another."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -7,7 +8,8 @@ from .capture import Row
 
 
 def asked(requests: Iterable[Row], log: Iterable[Row]) -> list[tuple[Row, Row]] | None:
-    """(request, line) in the order of the log; None unless each line has a request within its stamps, and no other."""
+    """(request, line) in the order of the log; None unless each line has exactly one request within
+    its stamps, and no request is left over."""
     of_process, of_client = defaultdict(list), defaultdict(list)
     for request in sorted(requests, key=lambda request: request["start_ns"]):
         of_process[request["client_pid"]].append(request)

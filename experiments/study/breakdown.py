@@ -1,6 +1,7 @@
-"""What requests are made of: categories by side, and stacked bars of them.
+"""Breakdowns of requests: categories by side, and stacked bars of them.
 
-Sums are whole nanoseconds, so they add up to the sum of the latencies exactly; means are these divided by `requests`.
+Sums are whole nanoseconds, so they add up exactly to the sum of the latencies; means are the sums
+divided by `requests`.
 """
 
 import json
@@ -18,12 +19,12 @@ from . import figures
 from .capture import RPCPROBE, Capture, Row
 from .text import ns, percent
 
-# Of parts that are drawn as one: less than this of the longest bar each.
+# Parts smaller than this share of the longest bar are drawn as one part.
 SMALL = 0.01
 REST, REST_COLOUR = "smaller parts", "#d9d9d9"
-# A breakdown's columns but its labels.
+# A breakdown's columns other than its labels.
 OWN = ("phase", "category", "side", "requests", "total_ns", "modelled_ns", "colour")
-# Sides differ by a pattern on the category's colour.
+# Patterns on the category's colour that distinguish sides.
 PATTERNS = {"client": "", "server": "/", "middle": "x", "kernel": "."}
 
 
@@ -34,12 +35,14 @@ def of(
     rpcprobe: str = RPCPROBE,
     **labels: Any,
 ) -> list[Row]:
-    """Of complete requests of a capture: a row for each category and side, with these labels before.
+    """The breakdown of complete requests of a capture: a row for each category and side, with these
+    labels in front.
 
-    With `phases` also for each phase of a process's life (`exec` requests).
+    With `phases`, also for each phase of a process's life (`exec` requests).
 
-    `requests` is how many there are, `total_ns` what all of them have of it, `modelled_ns` of that what is not measured,
-    `colour` the category's in all of rpcprobe's figures. Ends the experiment if the sum is not that of the latencies.
+    `requests` is the number of requests, `total_ns` their total time in it, `modelled_ns` the part
+    of that which is not measured, `colour` the category's colour in all of rpcprobe's figures. Ends
+    the experiment if the sum does not equal the latencies' sum.
     """
     requests = list(requests)
     total_ns = sum(request["latency_ns"] for request in requests)
@@ -73,7 +76,7 @@ def of(
 
 
 def colours(capture: Capture, kinds: Iterable[str], rpcprobe: str = RPCPROBE) -> dict[str, str]:
-    """Of the categories that complete requests of these kinds have: as the program draws them."""
+    """The program's colours of the categories that complete requests of these kinds have."""
     found = {}
     for kind in sorted(kinds):
         command = [rpcprobe, "figure", "breakdown", str(capture.path), "--kind", kind]
@@ -84,13 +87,14 @@ def colours(capture: Capture, kinds: Iterable[str], rpcprobe: str = RPCPROBE) ->
 
 
 def count(rows: Iterable[Row]) -> int:
-    """Requests of breakdowns whose labels differ."""
+    """The number of requests of the breakdowns, which differ in their labels."""
     labels = {tuple(v for k, v in row.items() if k not in OWN): row["requests"] for row in rows}
     return sum(labels.values())
 
 
 def mean_ns(rows: Sequence[Row], category: str = "", side: str = "", phase: str = "") -> float:
-    """A request's, of what begins so; of several breakdowns the mean over all of their requests."""
+    """The mean time per request in parts that begin with these values, over the requests of all
+    breakdowns."""
     found = sum(
         row["total_ns"]
         for row in rows
@@ -102,9 +106,11 @@ def mean_ns(rows: Sequence[Row], category: str = "", side: str = "", phase: str 
 
 
 def largest(rows: Sequence[Row], least: float = 0.05, requests: int = 0) -> str:
-    """The parts with at least this share of all, for a text: `fault (server) ~ 620 us (70.1 %), ...`; `~`: in part modelled.
+    """The parts with at least the share `least` of the total, as text: `fault (server) ~ 620 us
+    (70.1 %), ...`; `~`: partly modelled.
 
-    Of each request on average; `requests` is how many there are if the breakdowns are of the same ones."""
+    Times are means per request. `requests` is the number of requests if several breakdowns are of
+    the same requests."""
     requests = requests or count(rows)
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
@@ -122,9 +128,10 @@ def largest(rows: Sequence[Row], least: float = 0.05, requests: int = 0) -> str:
 
 
 def bars(rows: Sequence[Row], label: str, title: str = "", **layout) -> go.Figure:
-    """A bar for each value of the column `label`, in the order they come in: mean microseconds, largest part first.
+    """A bar for each value of the column `label`, in order of appearance: mean microseconds,
+    largest part first.
 
-    Several breakdowns may have the same label: they are added up, requests and all.
+    Breakdowns with the same label are added up, including their numbers of requests.
     """
     names = list(dict.fromkeys(row[label] for row in rows))
     sums: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))

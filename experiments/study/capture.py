@@ -1,4 +1,4 @@
-"""Captures of scripts, and what is in their tables."""
+"""Takes captures of scripts, and reads their tables."""
 
 import csv
 import os
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 class Capture:
-    """`requests` are dicts by column, nulls as None; `folder` has what the script left.
+    """`requests` are dicts by column, with None for null; `folder` has the script's files.
 
     The capture itself is in `folder`/capture, or in `path`."""
 
@@ -37,7 +37,8 @@ class Capture:
     def segments(
         self, of: Iterable[Row], columns: Sequence[str] | None = None
     ) -> dict[int, list[Row]]:
-        """By request, in order of time; with names of columns only these, which is quicker."""
+        """Segments by request, in order of time. Given names of columns, reads only these, which is
+        faster."""
         wanted = [request["request_id"] for request in of]
         filters = [("request_id", "in", wanted)]
         by_request = defaultdict(list)
@@ -48,7 +49,7 @@ class Capture:
         return by_request
 
     def log(self, name: str) -> list[Row]:
-        """Of a program (targets/README.md): numbers where they are."""
+        """A program's log (targets/README.md), with numbers converted."""
         return read_log(self.folder / name)
 
 
@@ -61,9 +62,10 @@ def read_log(path: Path) -> list[Row]:
 
 
 def shell(folder: Path, script: str, *before: str | Path) -> str:
-    """Runs a script of /bin/sh, whose $0 is the folder it runs in, behind these words; what it printed.
+    """Runs a /bin/sh script, whose $0 is the folder it runs in, with these words in front; returns
+    its output.
 
-    Ends the experiment with what the script said if it fails."""
+    If the script fails, ends the experiment with the script's output."""
     folder.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [*before, "/bin/sh", "-ec", script, folder],

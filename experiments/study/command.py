@@ -22,9 +22,10 @@ import rpcprobe  # noqa: E402
 
 
 class Study:
-    """What `measure` is given.
+    """The argument of `measure`.
 
-    `quick` asks for less of everything; `scratch` is gone afterwards; `kept` stays (not in git)."""
+    `quick` asks for less of everything. `scratch` is removed afterwards; `kept` stays (not in
+    git)."""
 
     def __init__(self, folder: Path, scratch: Path, quick: bool):
         self.results = Results(folder)
@@ -35,7 +36,8 @@ class Study:
         return quick if self.quick else usually
 
     def keep(self, capture: Capture, kind: str):
-        """The capture whose page `make experiment-page` makes, and whose requests of that kind the text shows last."""
+        """Keeps the capture for the page of `make experiment-page`, and for the last figure of the
+        text, which shows its requests of that kind."""
         target = self.kept / "capture"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(capture.path, target)
@@ -52,7 +54,7 @@ def kept_figure(capture: Path, kind: str) -> Row:
 
 
 def document_of(tell: Callable[[Results], Document], results: Results) -> Document:
-    """What `tell` makes of the tables, and the package's own figure of the capture that was kept."""
+    """`tell`'s document from the tables, with the package's own figure of the kept capture."""
     document = tell(results)
     (kept,) = results.read("kept")
     study = results.folder.name.split("_")[0]
@@ -69,7 +71,7 @@ def document_of(tell: Callable[[Results], Document], results: Results) -> Docume
 
 
 def give_back(folder: Path):
-    """What root wrote there is the user's who called sudo."""
+    """Gives the files that root wrote in the folder to the user who called sudo."""
     ids = [int(os.environ.get(name, -1)) for name in ("SUDO_UID", "SUDO_GID")]
     if os.geteuid() != 0 or min(ids) < 0:
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SIZE_BYTES = 256 << 20
-# Each round dirties data and metadata and waits until the journal has both.
+# Each round dirties data and metadata, and waits until both are in the journal.
 WRITER = """
 import os
 out = os.open("written", os.O_CREAT | os.O_WRONLY)
@@ -39,7 +39,8 @@ def mounted(kind: str, directory: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writer(directory: Path) -> Iterator[None]:
-    """Meanwhile a process writes there, creates and removes a file, and calls fsync, without a pause."""
+    """Runs a process that writes there, creates and removes a file, and calls fsync, without
+    pauses."""
     running = subprocess.Popen([sys.executable, "-c", WRITER], cwd=directory)
     try:
         yield

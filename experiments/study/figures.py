@@ -1,6 +1,6 @@
-"""Figures: plotly's, as self-contained HTML, and as SVG that a Markdown page shows.
+"""plotly figures, as self-contained HTML and as SVG for Markdown pages.
 
-Chromium draws the SVG of what the HTML has, so both are the same figure."""
+Chromium draws the SVG from the HTML, so both are the same figure."""
 
 import json
 import re
@@ -17,7 +17,8 @@ sys.path.insert(0, str(ROOT / "userspace/tests/page"))
 import browser  # noqa: E402
 
 WIDTH, HEIGHT = 860, 420
-# Of things that are compared: Okabe and Ito (2008), who chose them for the colour-blind. Categories have the package's colours.
+# Colours of compared things: from Okabe and Ito (2008), suitable for the colour-blind. Categories
+# have the package's colours.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
@@ -26,7 +27,7 @@ def colour(number: int) -> str:
 
 
 def figure(x: str, y: str, title: str = "", height: int = HEIGHT, **layout: Any) -> go.Figure:
-    """An empty one with names of its axes, in the style of all."""
+    """An empty figure with named axes, in the common style."""
     made = go.Figure()
     made.update_layout(
         template="plotly_white",
@@ -43,7 +44,8 @@ def figure(x: str, y: str, title: str = "", height: int = HEIGHT, **layout: Any)
 
 
 def write(figures: dict[str, Any], folder: Path, title: str):
-    """`folder`/figures.html with all, `folder`/figures/NAME.svg of each; says so if there is no Chromium for these."""
+    """Writes `folder`/figures.html with all figures, and `folder`/figures/NAME.svg for each; says
+    so if there is no Chromium for the SVG."""
     page = [
         "<!doctype html><meta charset=utf-8>",
         f"<title>{title}</title><script>{plotly.offline.get_plotlyjs()}</script>",
@@ -71,7 +73,7 @@ def write(figures: dict[str, Any], folder: Path, title: str):
 
 
 def always_the_same(svg: str) -> str:
-    """plotly draws names of a figure's parts at random: these are numbered instead."""
+    """Replaces the random names that plotly gives to a figure's parts by numbers."""
     names = dict.fromkeys(
         re.findall(r'(?:id="defs-|class="trace scatter trace|id="p\w{6}-\w+-)(\w{6})', svg)
     )

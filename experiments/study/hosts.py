@@ -4,8 +4,9 @@ import os
 
 
 def apart() -> str:
-    """A script's first line: what `$here` and `$there` begin with has a CPU of its host's own, as two machines have.
+    """A script's first line: `$here` and `$there` run commands on separate CPUs, one for each host,
+    as on two machines.
 
-    On a machine with one CPU both have that."""
+    On a machine with one CPU, both hosts share it."""
     cpus = sorted(os.sched_getaffinity(0))
     return f"here='taskset -c {cpus[0]}' there='taskset -c {cpus[min(1, len(cpus) - 1)]}'\n"

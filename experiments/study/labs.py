@@ -1,7 +1,7 @@
-"""The labs' judgements for studies: `from study.labs import greeter, stockbazaar`.
+"""The labs' analyses, for studies: `from study.labs import greeter, stockbazaar`.
 
-Which requests are which lines of a server's log, what lies between its stamps, the phases of a first call: these are in
-`experiments/labs`, where they are checked."""
+`experiments/labs` has, and checks, the matching of requests with a server's log lines, the time
+between its stamps, and the phases of a first call."""
 
 import sys
 

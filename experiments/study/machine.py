@@ -1,4 +1,4 @@
-"""What an experiment ran on, without the machine's name."""
+"""Describes the machine of an experiment, without its name."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ def machine(quick: bool) -> dict[str, Any]:
 
 
 def told(row: dict[str, Any]) -> str:
-    """For a text's end."""
+    """The description for the end of a text."""
     kind = "a virtual machine" if row["virtual"] else "a machine"
     less = "; a quick run, with less of everything" if row["quick"] else ""
     return (

@@ -1,4 +1,5 @@
-"""The slowest requests of captures, and what they have more of than typical ones: by whom, or by what."""
+"""The slowest requests of captures, and their excess over typical requests, with the task or
+activity that caused it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -7,20 +8,22 @@ from typing import Any
 from .capture import Capture, Row
 from .text import ns
 
-# Columns of segments that are needed.
+# The needed columns of segments.
 COLUMNS = ("duration_ns", "category", "side", "phase", "detail", "cause", "by")
-# What is kept of each: so many of its parts, those that are more than in typical requests by most.
+# The number of parts kept for each: those with the largest excess over typical requests.
 PARTS = 4
-# What a table shows of these: those with more than this of the request's excess.
+# A table shows those parts that have more than this share of the request's excess.
 SMALL = 0.05
 
 Key = tuple[str | None, str, str]
 
 
 def parts(segments: Iterable[Row], count: int = 1) -> dict[Key, tuple[float, str]]:
-    """By phase, category and side: nanoseconds of each of `count` requests, and who or what has most of them.
+    """By phase, category and side: nanoseconds per request of `count` requests, and who or what has
+    most of them.
 
-    Who: the thread that had the CPU or the lock, else what was done meanwhile, else the call."""
+    Who or what: the thread that had the CPU or the lock, else the activity meanwhile, else the
+    call."""
     sums: dict[Key, Counter] = defaultdict(Counter)
     for s in segments:
         who = comm(s["by"]) or s["cause"] or s["detail"] or ""
@@ -32,19 +35,20 @@ def parts(segments: Iterable[Row], count: int = 1) -> dict[Key, tuple[float, str
 
 
 def comm(by: str | None) -> str:
-    """The name of a thread that is given with its number, `cc/4711`; `idle` has none."""
+    """The name in a thread's name and number, `cc/4711`; `idle` has no number."""
     return (by or "").rpartition("/")[0] or by or ""
 
 
 class Outliers:
-    """Of several captures, the `most` slowest requests for each of the labels in `each`."""
+    """The `most` slowest requests of several captures, for each combination of the labels in
+    `each`."""
 
     def __init__(self, most: int = 5, each: Sequence[str] = ()):
         self.most, self.each = most, each
         self.found: dict[tuple, list[Row]] = defaultdict(list)
 
     def add(self, capture: Capture, requests: Sequence[Row], typical: Sequence[Row], **labels: Any):
-        """Requests of a run, in order of time, and those of them that are typical."""
+        """Adds a run's requests, in order of time, and the typical ones among them."""
         slowest = sorted(requests, key=lambda request: -request["latency_ns"])[: self.most]
         segments = capture.segments([*typical, *slowest], COLUMNS)
         usual = parts(
@@ -64,7 +68,8 @@ class Outliers:
             )
 
     def rows(self) -> list[Row]:
-        """A row for each part kept: `rank` of the request from 1, `more_ns` than typical, `who`."""
+        """A row for each kept part: `rank` of the request from 1, excess `more_ns` over typical
+        requests, `who`."""
         kept = []
         for of in self.found.values():
             ordered = sorted(of, key=lambda row: -row["latency_ns"])
@@ -87,7 +92,8 @@ class Outliers:
 
 
 def table(rows: Sequence[Row], each: Sequence[str]) -> list[tuple[str, ...]]:
-    """For `Document.table`, a line for each request: its labels, latency, what is typical of its run, and its parts."""
+    """For `Document.table`, a line for each request: its labels, latency, its run's typical
+    latency, and its parts."""
     requests: dict[tuple, list[Row]] = defaultdict(list)
     for row in rows:
         requests[tuple(row[name] for name in (*each, "rank"))].append(row)

@@ -1,4 +1,5 @@
-"""Runs of several things in turn, in an order drawn anew for each round: a machine that becomes slower slows all alike."""
+"""Runs several arms in turn, in a new random order in each round, so that a machine that becomes
+slower affects all alike."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ SEED = 1
 
 
 def rounds(arms: Sequence[Arm], count: int, seed: int = SEED) -> Iterator[tuple[int, Arm]]:
-    """(round, arm): `count` rounds, each of all arms."""
+    """Yields (round, arm): `count` rounds, each with all arms."""
     drawn = random.Random(seed)
     for number in range(count):
         for arm in drawn.sample(list(arms), len(arms)):

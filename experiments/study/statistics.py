@@ -1,6 +1,6 @@
-"""What the texts quote: medians, quantiles, intervals over runs, slopes.
+"""The statistics that the texts quote: medians, quantiles, intervals over runs, slopes.
 
-The unit is the run, not the request (docs/comparing.md): intervals are of one figure a run.
+The unit is the run, not the request (docs/comparing.md): intervals are of one figure per run.
 """
 
 import math
@@ -10,12 +10,13 @@ from statistics import median
 
 __all__ = ["differ", "interval", "median", "quantile", "slope"]
 DRAWS, SEED = 2000, 1
-# Pairs: of 5 that agree, chance makes one set in 16.
+# Least number of pairs: 5 pairs agree by chance in one of 16 cases.
 RUNS_NEEDED = 6
 
 
 def quantile(values: Sequence[float], p: float) -> float:
-    """Linear between the two nearest ranks (type 7 of Hyndman and Fan, 1996), as DuckDB's `quantile_cont`."""
+    """Interpolates linearly between the two nearest ranks (type 7 of Hyndman and Fan, 1996), like
+    DuckDB's `quantile_cont`."""
     ordered = sorted(values)
     place = p * (len(ordered) - 1)
     low = math.floor(place)
@@ -26,16 +27,18 @@ def quantile(values: Sequence[float], p: float) -> float:
 def interval(
     runs: Sequence, of: Callable[[Sequence], float] = median, level: float = 0.95
 ) -> tuple[float, float]:
-    """A percentile bootstrap over runs: `of` gets as many runs as there are, drawn with replacement. The same each time."""
+    """A percentile bootstrap over runs: `of` gets the same number of runs, drawn with replacement.
+    The result is reproducible."""
     drawn = random.Random(SEED)
     found = [of(drawn.choices(runs, k=len(runs))) for _ in range(DRAWS)]
     return quantile(found, (1 - level) / 2), quantile(found, (1 + level) / 2)
 
 
 def differ(changes: Sequence[float]) -> bool | None:
-    """Whether paired runs differ: the median's 95 % interval is on one side of 0, and by an exact sign test p <= 0.05.
+    """Returns whether paired runs differ: the median's 95 % interval is on one side of 0, and p <=
+    0.05 by an exact sign test.
 
-    None if there are fewer than 6, which cannot show it."""
+    None if there are fewer than 6 pairs, which cannot show a difference."""
     count = len(changes)
     if count < RUNS_NEEDED:
         return None
@@ -46,7 +49,7 @@ def differ(changes: Sequence[float]) -> bool | None:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The line of least squares through (x, y): y for each x more."""
+    """The slope of the least-squares line through (x, y)."""
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
     square = sum((x - mean_x) ** 2 for x, _ in points)

@@ -1,4 +1,4 @@
-"""RESULTS.md: numbers as they are shown, tables, and the document itself."""
+"""RESULTS.md: formats of numbers, tables, and the document itself."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def us(value_ns: float, decimals: int = 1) -> str:
 
 
 def more(value_ns: float, decimals: int = 1) -> str:
-    """A difference in words: `1.2 us more`, or `1.2 us less` where it is negative."""
+    """A difference in words: `1.2 us more`, or `1.2 us less` if it is negative."""
     return f"{us(abs(value_ns), decimals)} {'less' if value_ns < 0 else 'more'}"
 
 
@@ -36,12 +36,12 @@ def percent(share: float, decimals: int = 1, sign: bool = False) -> str:
 
 
 def spread(runs_ns: Sequence[float]) -> str:
-    """Of one time a run: their median, and the least and the most of them."""
+    """Median, minimum and maximum of one time per run."""
     return f"{ns(median(runs_ns))} ({ns(min(runs_ns))} to {ns(max(runs_ns))})"
 
 
 class Document:
-    """Markdown, paragraph by paragraph, and the figures that it shows."""
+    """A Markdown document, paragraph by paragraph, and the figures that it shows."""
 
     def __init__(self, title: str):
         self.blocks = [f"# {title}"]
@@ -51,7 +51,7 @@ class Document:
         self.blocks.append(f"## {text}")
 
     def say(self, text: str):
-        """A paragraph: `text` may be in several lines with any indentation."""
+        """Adds a paragraph; `text` may have several lines with any indentation."""
         self.blocks.append(" ".join(text.split()))
 
     def points(self, texts: Sequence[str]):
@@ -61,17 +61,17 @@ class Document:
         self.blocks.append(f"```\n{text.rstrip()}\n```")
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], right: int = 1):
-        """Columns from `right` on are aligned to the right."""
+        """Adds a table; columns from `right` on are right-aligned."""
         rule = ["---" if column < right else "---:" for column in range(len(heads))]
         lines = [heads, rule, *rows]
         self.blocks.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
 
     def compared(self, rows: Sequence[Sequence[str]]):
-        """The table *reported | ours | attributed to*."""
+        """Adds the table *reported | ours | attributed to*."""
         self.table(HEADS, rows, right=len(HEADS))
 
     def show(self, name: str, figure, what: str):
-        """A plotly figure: figures/NAME.svg, and in figures.html."""
+        """Adds a plotly figure, written to figures/NAME.svg and figures.html."""
         what = " ".join(what.split())
         self.figures[name] = figure
         self.blocks.append(f"![{what}](figures/{name}.svg)\n\n*{what}*")

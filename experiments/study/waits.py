@@ -1,4 +1,4 @@
-"""Who had the CPU while requests waited for one."""
+"""Finds the tasks that had the CPU while requests waited for one."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,14 +8,16 @@ import pyarrow.parquet
 
 from .capture import Capture, Row
 
-# Of threads that are neither the server's nor a client's.
+# Threads, neither the server's nor a client's, that are named.
 NAMED = ("idle", "rpcprobe")
 
 
 def behind(found: Capture, requests: Iterable[Row], **labels: Any) -> list[Row]:
-    """`total_ns` of these requests' waits for a CPU, by whose it was: the server, a client, `idle` (it had to wake up), rpcprobe, others.
+    """`total_ns` of these requests' waits for a CPU, by the task that had it: the server, a client,
+    `idle` (the CPU had to wake up), rpcprobe, others.
 
-    A wait that several had meanwhile is that of the one with most of it (docs/design.md, "Few segments")."""
+    If several tasks had the CPU during a wait, the wait counts for the task with most of it
+    (docs/design.md, "Few segments")."""
     requests = list(requests)
     servers = {request["server_pid"] for request in requests}
     clients = {request["client_pid"] for request in requests}

@@ -1,4 +1,4 @@
-"""Windows of time within requests: what of their segments lies in each, as breakdowns."""
+"""Breakdowns of the segments in windows of time within requests."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -6,12 +6,13 @@ from typing import Any
 
 from .capture import Row
 
-# Of a window, what is in no request: the program's own code before its first call and after its last.
+# The part of a window in no request: the program's own code before its first call and after its
+# last.
 OUTSIDE = "no request"
 
 
 def within(segments: Iterable[Row], from_ns: int, to_ns: int) -> list[Row]:
-    """The parts of segments that lie in the window: copies, cut at its ends."""
+    """The parts of segments in the window: copies, cut at the window's ends."""
     parts = []
     for segment in segments:
         begin_ns = max(segment["start_ns"], from_ns)
@@ -22,7 +23,7 @@ def within(segments: Iterable[Row], from_ns: int, to_ns: int) -> list[Row]:
 
 
 def spent_ns(segments: Iterable[Row], *categories: str) -> int:
-    """Of all segments together; with beginnings of categories, of these only."""
+    """The total time of the segments; given prefixes of categories, only of these."""
     chosen = categories or ("",)
     return sum(s["duration_ns"] for s in segments if s["category"].startswith(chosen))
 
@@ -30,9 +31,10 @@ def spent_ns(segments: Iterable[Row], *categories: str) -> int:
 def breakdown(
     windows: Iterable[tuple[int, list[Row]]], colours: Mapping[str, str], **labels: Any
 ) -> list[Row]:
-    """As `breakdown.of`, of windows: (its length, the parts of segments in it) each.
+    """Like `breakdown.of`, for windows: each is (its length, the parts of segments in it).
 
-    What no segment covers is `OUTSIDE`, so the sum is that of the lengths. Ends the experiment if segments overlap."""
+    Time that no segment covers is `OUTSIDE`, so the sum equals the lengths' sum. Ends the
+    experiment if segments overlap."""
     windows = list(windows)
     parts: dict[tuple[str, str], Row] = {}
     for length_ns, segments in windows:

@@ -1,4 +1,4 @@
-"""Figures of several runs, and largest parts, as texts have them."""
+"""Formats figures of several runs, and largest parts, for texts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .text import percent
 
 @dataclass
 class Spread:
-    """Of one figure a run: the median of the runs, the least and the most."""
+    """One figure per run: the median, the minimum and the maximum of the runs."""
 
     runs: list[float]
 
@@ -27,7 +27,8 @@ class Spread:
 
 
 def largest(parts: Iterable[Row], most: int = 3, beside_ns: int = 0) -> str:
-    """The largest parts of breakdowns, by category and side: `40 % user (server), ...`; shares of all that, and `beside_ns`."""
+    """The largest parts of breakdowns, by category and side: `40 % user (server), ...`; shares of
+    the total including `beside_ns`."""
     sums: dict[tuple[str, str], int] = {}
     for row in parts:
         key = row["category"], row["side"]

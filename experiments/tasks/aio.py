@@ -1,4 +1,4 @@
-"""aio.py PORT: answers HTTP requests with a few bytes, in asyncio, with its own streams."""
+"""aio.py PORT: answers HTTP requests with a few bytes, by asyncio's streams."""
 
 import asyncio
 import sys

@@ -24,7 +24,7 @@ from attached import RPCPROBE, SECONDS, attached, build_go, free_port, wait_for 
 
 LOAD = HERE / ".cache/server"
 TOKIO = HERE / ".cache/tokio"
-# What starts each, but for its port; what it needs.
+# For each server, its command without the port, and the required program.
 SERVERS = {
     "go": ([LOAD, "serve"], "go"),
     "asyncio": ([sys.executable, HERE / "aio.py"], sys.executable),
@@ -41,7 +41,7 @@ def output(*words):
 
 
 def captured(port, pid, how, load):
-    """Requests a second, and of the capture breakpoints and what the probe cost, per request."""
+    """Requests per second; and from the capture, breakpoints and the probe's cost per request."""
     if how is None:
         return int(output(*load)), 0, 0
     with tempfile.TemporaryDirectory() as directory:
@@ -65,7 +65,7 @@ def under_load(name, options):
         wait_for(port)
         for connections in map(int, options.connections.split(",")):
             load = [LOAD, "load", port, connections, options.requests]
-            output(*load)  # it is warm
+            output(*load)  # warm-up
             found = {way: [] for way in WAYS}
             for _ in range(options.rounds):
                 for way, of in found.items():

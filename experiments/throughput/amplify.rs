@@ -1,8 +1,8 @@
 //! Makes a long capture of a short, real one: `amplify CAPTURE OUT EVENTS`.
 //!
 //! The events of CAPTURE are repeated, each time later and with other threads, processes and pipes,
-//! until there are at least EVENTS; OUT then holds a capture that `rpcprobe attribute` takes.
-//! Printed is how often, as JSON. Only one repetition is held in memory.
+//! until there are at least EVENTS. OUT then holds a capture that `rpcprobe attribute` accepts.
+//! Prints the number of repetitions, as JSON. Holds only one repetition in memory.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -19,12 +19,12 @@ use rpcprobe::engine::event::TYPE_FIFO;
 use rpcprobe::records::*;
 use zerocopy::IntoBytes;
 
-/// As a capture is written: looked through so often, and no block older than that.
+/// As in a real capture: the interval at which rings are drained, and the largest age of a block.
 const DRAIN_EVERY_NS: u64 = 10_000_000;
 const BLOCK_LAG_NS: u64 = 50_000_000;
-/// Between two repetitions.
+/// Pause between two repetitions.
 const PAUSE_NS: u64 = 1_000_000;
-/// Thread ids are given out again after so many, as a kernel does.
+/// Thread ids are reused after this many, as in a kernel.
 const PID_MAX: u32 = 4 << 20;
 
 /// A capture in memory.
@@ -32,16 +32,16 @@ struct Source {
     cpus: u32,
     start_ns: u64,
     end_ns: u64,
-    /// Tasks that existed before it.
+    /// Tasks that existed before the capture.
     tasks: Vec<Vec<u8>>,
     /// In order of time: CPU and record.
     records: Vec<(u32, Vec<u8>)>,
-    /// Who is new in every repetition: the threads it traces and those it sees created.
+    /// Threads that get new ids in every repetition: traced threads, and threads whose creation is seen.
     own: HashMap<u32, u32>,
-    /// Who has each CPU first, and last.
+    /// The thread that has each CPU first, and last.
     first: HashMap<u32, u32>,
     last: HashMap<u32, u32>,
-    /// First tid that is free for new threads, and most block requests' number and transaction.
+    /// First free tid for new threads, and the largest number of a block request or transaction.
     free_tid: u32,
     blocks: u32,
 }
@@ -75,7 +75,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Finds out who is who.
+    /// Finds the threads that get new ids, and the first and last thread of each CPU.
     fn survey(&mut self) -> Result<()> {
         let mut own = BTreeSet::new();
         for (cpu, record) in &self.records {
@@ -113,7 +113,7 @@ impl Source {
     }
 }
 
-/// One repetition: what it adds to times and numbers.
+/// One repetition: its offsets for times and numbers.
 struct Round<'s> {
     source: &'s Source,
     number: u64,
@@ -121,7 +121,7 @@ struct Round<'s> {
 }
 
 impl Round<'_> {
-    /// Tid 0 and those of the rest of the machine stay.
+    /// Maps a tid. Tid 0, and tids of other threads of the machine, stay the same.
     fn tid(&self, tid: u32) -> u32 {
         let Some(index) = self.source.own.get(&tid).filter(|_| self.number > 0) else {
             return tid;
@@ -131,7 +131,7 @@ impl Round<'_> {
         self.source.free_tid + (nth % room) as u32
     }
 
-    /// 0 means that there is none.
+    /// Shifts a time; 0 means no time.
     fn time(&self, at_ns: u64) -> u64 {
         if at_ns == 0 {
             0
@@ -159,7 +159,7 @@ impl Round<'_> {
 
     fn call(&self, call: &mut RecSyscall) {
         call.enter_ns = self.time(call.enter_ns);
-        // The result of a fork or wait is a tid; nothing else that returns one is looked at.
+        // The result of a fork or wait is a tid. Results of other calls that return a tid are not used.
         const RETURN_TIDS: [u16; 6] = [56, 57, 58, 61, 247, 435];
         if RETURN_TIDS.contains(&call.hdr.aux) {
             if let Ok(tid) = u32::try_from(call.ret) {
@@ -168,7 +168,7 @@ impl Round<'_> {
         }
     }
 
-    /// The record as it is in this round.
+    /// The record with this round's times and numbers.
     fn changed(&self, record: &[u8]) -> Result<Vec<u8>> {
         let (mut hdr, _) = read::<RecHdr>(record).context("a record without header")?;
         hdr.ts_ns = self.time(hdr.ts_ns);
@@ -244,8 +244,8 @@ impl Round<'_> {
         Ok(out)
     }
 
-    /// What makes the round begin as the capture did: its first process is there, and each CPU has
-    /// who had it then.
+    /// Records that restore the capture's initial state: its first process exists, and each CPU runs its
+    /// first thread.
     fn opening(&self) -> Result<Vec<(u32, Vec<u8>)>> {
         let ts_ns = self.source.start_ns + self.later_ns - PAUSE_NS / 2;
         let mut records = Vec::new();

@@ -22,10 +22,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 FRPC = HERE.parent.parent / "targets" / "frpc"
 
-# What must hold of the longest capture, compared with the shortest; the machine may be shared.
+# Allowed growth from the shortest capture to the longest; the machine may be shared.
 LINEAR_FACTOR = 1.3
 FLAT_FACTOR, FLAT_BYTES = 1.25, 16 << 20
-# What is aimed for; reported, not required.
+# The aim; reported, not required.
 AIM_EVENTS_PER_SECOND = 5e6
 
 # name, arguments, how often its input is repeated
@@ -38,7 +38,7 @@ WORKLOADS = {
 @dataclass
 class Run:
     seconds: float
-    # Of the processors, all threads together: what others on the machine do changes it little.
+    # CPU time of all threads, which other programs on the machine change little.
     cpu_seconds: float
     peak_bytes: int
 
@@ -59,7 +59,7 @@ def tool(argv: list[str | Path], **options) -> str:
 
 
 def capture(rpcprobe: Path, workload: str, directory: Path):
-    """A real capture of the workload."""
+    """Takes a real capture of the workload."""
     command, times = WORKLOADS[workload]
     text = directory.with_suffix(".txt")
     text.write_text((FRPC / "expressions.txt").read_text() * times)
@@ -88,7 +88,7 @@ def counts(directory: Path) -> dict:
 
 
 def profile(rpcprobe: Path, directory: Path, lines: int):
-    """Where the time goes, by function."""
+    """Prints a profile of the time by function."""
     if not shutil.which("perf"):
         print("no profile: perf is not installed")
         return
@@ -100,7 +100,7 @@ def profile(rpcprobe: Path, directory: Path, lines: int):
     if done.returncode != 0:
         print(f"no profile: {done.stderr.strip()}")
         return
-    # Symbols come with parameters and closures: what is past the terminal's width tells little.
+    # Symbols include parameters and closures; their ends beyond the terminal's width are cut off.
     options = ["--no-children", "--stdio", "--sort", "symbol", "-g", "none"]
     report = ["perf", "report", "-i", data, *options]
     out = subprocess.run(report, capture_output=True, text=True).stdout
@@ -119,7 +119,7 @@ def show(name: str, events: int, cores: str, run: Run):
 
 
 def measure(options, name: str, source: Path, scratch: Path) -> bool:
-    """One workload's table; whether all is as it must be."""
+    """Prints one workload's table; returns whether all requirements hold."""
     tool([options.rpcprobe, "attribute", "--quiet", source])
     requests = counts(source)["requests"]
     every = sorted(os.sched_getaffinity(0))
@@ -133,7 +133,7 @@ def measure(options, name: str, source: Path, scratch: Path) -> bool:
         long = scratch / f"{name}-{asked:.0e}"
         made = json.loads(tool([options.amplify, source, long, str(int(asked))]))
         for cores, where in places:
-            # Others on the machine only ever make it slower.
+            # Take the minimum, because other programs on the machine can only slow it down.
             command = [options.rpcprobe, "attribute", "--quiet", long]
             tries = [timed(command, where) for _ in range(options.repeat)]
             seconds = min(run.seconds for run in tries)
@@ -182,7 +182,7 @@ def main() -> int:
         print(f"{'workload':10}{'events':>12}{titles}")
         if options.capture:
             for source in options.capture:
-                # Attribution writes into a capture: the given one stays as it is.
+                # Attribution writes into a capture, so the given capture is copied.
                 copy = scratch / "source"
                 shutil.copytree(source, copy)
                 good &= measure(options, source.name, copy, scratch)

@@ -1,4 +1,4 @@
-"""What RESULTS.md quotes, of the tables alone."""
+"""The figures that RESULTS.md quotes, from the tables alone."""
 
 from collections import defaultdict
 
@@ -20,14 +20,14 @@ class Facts:
         self.waits = results.read("waits")
 
     def medians(self, scene: str, disk: str) -> list[float]:
-        """Of each run without the probe."""
+        """The median of each run without the probe."""
         return [median(self.by_run[scene, disk, number]) for number in range(self.rounds)]
 
     def values(self, scene: str, disk: str) -> list[int]:
         return [ns for number in range(self.rounds) for ns in self.by_run[scene, disk, number]]
 
     def gains(self, scene: str, p: float = 0.5) -> list[float]:
-        """What tmpfs changes a quantile by, as a share of ext4's of the same round."""
+        """The relative change of a quantile from ext4 to tmpfs, by round."""
         return [
             quantile(self.by_run[scene, "tmpfs", number], p)
             / quantile(self.by_run[scene, "ext4", number], p)
@@ -36,11 +36,11 @@ class Facts:
         ]
 
     def differs(self, scene: str) -> bool | None:
-        """Whether the medians do; None if there are too few rounds to tell."""
+        """Returns whether the medians differ; None if there are too few rounds."""
         return differ(self.gains(scene))
 
     def total(self, scene: str, statistic: str) -> Row:
-        """What `ab` says of it in all."""
+        """`ab`'s result for the total."""
         found = [row for row in self.of(scene, statistic) if row["category"] is None]
         return found[0]
 
@@ -48,16 +48,16 @@ class Facts:
         return [r for r in self.changes if (r["scene"], r["statistic"]) == (scene, statistic)]
 
     def statistics(self, scene: str) -> list[str]:
-        """Those that there were enough evaluations for."""
+        """The statistics for which there were enough evaluations."""
         return list(dict.fromkeys(r["statistic"] for r in self.changes if r["scene"] == scene))
 
     def parts(self, scene: str, statistic: str) -> list[Row]:
-        """By category and side, the largest changes first."""
+        """The changes by category and side, the largest first."""
         found = [row for row in self.of(scene, statistic) if row["category"] is not None]
         return sorted(found, key=lambda row: -abs(row["change_ns"]))
 
     def shown(self, scene: str) -> list[Row]:
-        """Parts of the median that `ab` says have changed."""
+        """The parts of the median that changed, according to `ab`."""
         return [row for row in self.parts(scene, "p50") if row["shown"]]
 
     def change_of(self, scene: str, statistic: str, category: str) -> int:
@@ -65,7 +65,7 @@ class Facts:
         return sum(row["change_ns"] for row in parts if row["category"] == category)
 
     def calls(self, scene: str, disk: str) -> dict[str, float]:
-        """CPU time in the file system of an evaluation, by call."""
+        """CPU time in the file system per evaluation, by call."""
         rows = self.results.read("calls", scene=scene, disk=disk)
         requests = sum({row["pair"]: row["requests"] for row in rows}.values())
         sums: dict[str, float] = defaultdict(float)
@@ -79,13 +79,13 @@ class Facts:
         return sum(row["on_two_cpus"] for row in rows) / sum(row["requests"] for row in rows)
 
     def woke_idle_ns(self, scene: str, disk: str) -> float:
-        """Of an evaluation: waiting for a CPU that was idle; 0 if `ab` names it neither side."""
+        """Time per evaluation waiting for an idle CPU; 0 if `ab` names it on neither side."""
         column = {"ext4": "a_ns", "tmpfs": "b_ns"}[disk]
         rows = self.results.read("names", scene=scene, category="runqueue.wakeup", name="idle")
         return sum(row[column] for row in rows)
 
     def waited(self, scene: str, disk: str, category: str = "journal") -> list[Row]:
-        """Waits of that category, the longest first."""
+        """The waits of that category, the longest first."""
         found = [
             row
             for row in self.waits
@@ -94,11 +94,11 @@ class Facts:
         return sorted(found, key=lambda row: -row["wait_ns"])
 
     def evaluations(self, scene: str, disk: str) -> int:
-        """How many were captured."""
+        """The number of captured evaluations."""
         return sum(row["requests"] for row in self.results.read("whatif", scene=scene, disk=disk))
 
     def whatif(self, scene: str, disk: str, column: str) -> float:
-        """The median over captures of one figure of each."""
+        """The median over captures of one figure per capture."""
         return median([row[column] for row in self.results.read("whatif", scene=scene, disk=disk)])
 
 

@@ -1,4 +1,4 @@
-"""What captures tell of files: time by system call, and waits for storage one by one."""
+"""Tables about files from captures: time by system call, and individual waits for storage."""
 
 from collections import Counter
 
@@ -9,12 +9,12 @@ from study.outliers import comm
 
 WAITS = ("journal", "block_io", "writeback", "lock")
 COLUMNS = ("request_id", "duration_ns", "category", "side", "detail", "cause", "by")
-# The longest waits of a capture that are kept.
+# The number of longest waits kept per capture.
 LONGEST = 50
 
 
 def segments(capture: study.Capture) -> list[Row]:
-    """Of calls to the file system, and of waits in them."""
+    """The segments of calls to the file system, and of waits in them."""
     filters = [("category", "in", ["kernel.vfs", *WAITS])]
     table = pyarrow.parquet.read_table(
         capture.table("segments"), columns=list(COLUMNS), filters=filters
@@ -23,9 +23,10 @@ def segments(capture: study.Capture) -> list[Row]:
 
 
 def call(detail: str | None) -> str:
-    """The system call, and which of the evaluator's two files it is for; else `others`.
+    """The system call, and the evaluator's file (input or output) it is for, else `others`.
 
-    Waits say it at their end: `commit of transaction 5 on 7:0, in openat /.../output`."""
+    Waits have it at the end of their detail: `commit of transaction 5 on 7:0, in openat
+    /.../output`."""
     name, _, path = (detail or "").rpartition(", in ")[2].partition(" ")
     for file in ("input", "output"):
         if path.endswith(f"/{file}"):
@@ -34,7 +35,7 @@ def call(detail: str | None) -> str:
 
 
 def calls(found: list[Row], wanted: set[int], labels: Row) -> list[Row]:
-    """CPU time of calls of the evaluator, in the file system."""
+    """CPU time of the evaluator's calls in the file system."""
     sums: Counter[str] = Counter()
     for s in found:
         if s["category"] == "kernel.vfs" and s["request_id"] in wanted:
@@ -46,7 +47,8 @@ def calls(found: list[Row], wanted: set[int], labels: Row) -> list[Row]:
 
 
 def on_two_cpus(capture: study.Capture, wanted: set[int]) -> int:
-    """How many of them had work on more than one CPU: the process was started or moved there."""
+    """The number of evaluations with work on more than one CPU, where the process was started or
+    moved."""
     names = ["request_id", "cpu"]
     filters = [("category", "in", ["user", "kernel.exec", "fault"])]
     table = pyarrow.parquet.read_table(capture.table("segments"), columns=names, filters=filters)
@@ -55,7 +57,7 @@ def on_two_cpus(capture: study.Capture, wanted: set[int]) -> int:
 
 
 def waits(found: list[Row], requests: list[Row], labels: Row) -> list[Row]:
-    """Each wait for storage or a lock: the longest ones."""
+    """The longest waits for storage or a lock."""
     latency = {request["request_id"]: request["latency_ns"] for request in requests}
     rows = [
         {

@@ -1,4 +1,4 @@
-"""Mode 2 of the evaluator on both file systems, alone and beside a writer."""
+"""Measures mode 2 of the evaluator on both file systems, alone and beside a writer."""
 
 import contextlib
 import csv
@@ -17,15 +17,16 @@ FRPC = TARGETS / "frpc"
 DISKS = ("ext4", "tmpfs")
 ALONE, BESIDE = "alone", "beside the writer"
 SCENES = (ALONE, BESIDE)
-# Without the probe only: with all processes of the evaluator on one CPU.
+# Only without the probe: all processes of the evaluator on one CPU.
 PINNED = "alone, on one CPU"
 WITHOUT = "journal,block_io"
-# What `ab` calls its sides.
+# `ab`'s names of the sides.
 SIDES = {"ext4": "a", "tmpfs": "b"}
 
 
 def measure(experiment: study.Study):
-    """Tables `evaluations` (not probed), `changes`, `names`, `breakdown`, `calls`, `placement`, `waits`, `whatif`, `outliers`."""
+    """Writes the tables `evaluations` (without the probe), `changes`, `names`, `breakdown`,
+    `calls`, `placement`, `waits`, `whatif`, `outliers`."""
     subprocess.run(["make", "-s", "-C", FRPC], check=True)
     lines = (FRPC / "expressions.txt").read_text().splitlines()[:: experiment.often(1, 3)]
     expressions = experiment.scratch / "expressions"
@@ -110,7 +111,7 @@ NAMES = ("category", "side", "says", "name", "a_ns", "b_ns", "change_ns")
 
 
 def whatif(capture: study.Capture) -> Row:
-    """The evaluations of a capture as they were, and as estimated without the categories."""
+    """The evaluations of a capture as measured, and as estimated without the categories."""
     command = [RPCPROBE, "whatif", str(capture.path), "--kind", "exec", "--json"]
     said = subprocess.run([*command, "--without", WITHOUT], capture_output=True, check=True).stdout
     kind = json.loads(said)["kinds"][0]

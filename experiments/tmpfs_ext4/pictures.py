@@ -6,7 +6,7 @@ from facts import DISKS, SCENES, Facts
 from study import breakdown
 from study.statistics import quantile
 
-# Of a distribution: so many points, more of them where few evaluations are.
+# The quantiles drawn for a distribution, denser in the tail, where evaluations are few.
 SHARES = [n / 100 for n in range(100)] + [0.99 + n / 2000 for n in range(1, 20)] + [1]
 PARTS = 10
 
@@ -43,7 +43,7 @@ def composition(facts: Facts) -> go.Figure:
 
 
 def changed(facts: Facts, statistic: str) -> go.Figure:
-    """What tmpfs changes, by category, with ab's 95 % intervals."""
+    """The changes by tmpfs, by category, with ab's 95 % intervals."""
     made = study.figure(
         "tmpfs less ext4, us", "", f"change of the {statistic}, by category and side"
     )

@@ -1,4 +1,4 @@
-"""RESULTS.md of the tables."""
+"""Makes RESULTS.md from the tables."""
 
 import study
 import words
@@ -7,7 +7,7 @@ from pictures import changed, composition, distributions
 from study import ns, outliers, percent
 from study.machine import told
 
-# Of calls in the table: those that differ by so much, or are the evaluator's own files.
+# The table has calls that differ by at least this, and all calls on the evaluator's own files.
 CALL_NS = 300
 
 

@@ -1,4 +1,4 @@
-"""The figures of RESULTS.md, computed anew by SQL over the tables."""
+"""Recomputes the figures of RESULTS.md by SQL over the tables."""
 
 import pytest
 from conftest import Told

@@ -1,4 +1,4 @@
-"""The sentences and rows of RESULTS.md: what they say depends on the figures."""
+"""The sentences and rows of RESULTS.md, which depend on the figures."""
 
 from facts import ALONE, BESIDE, PINNED, SCENES, Facts
 from study import ns, percent
@@ -76,7 +76,7 @@ def compared(facts: Facts) -> list[tuple[str, str, str, str]]:
 
 
 def contradictions(facts: Facts) -> list[str]:
-    """In short, those that there are."""
+    """The statements of the report that the figures contradict, in short."""
     said = []
     waited = {scene: waiters(facts.waited(scene, "ext4")) for scene in SCENES}
     storage = sum(facts.change_of(ALONE, "mean", name) for name in STORAGE)
@@ -111,7 +111,7 @@ def waiters(rows: list[Row]) -> int:
 
 
 def carried(facts: Facts, scene: str) -> str:
-    """Which categories carry the change of the median, by ab."""
+    """The categories that account for the change of the median, according to ab."""
     total = facts.total(scene, "p50")
     shown = facts.shown(scene)
     parts = shown or facts.parts(scene, "p50")[:2]
@@ -189,7 +189,7 @@ def calls(facts: Facts) -> str:
 
 
 def scheduling(facts: Facts) -> str:
-    """Which CPU the evaluator ran on, alone."""
+    """The placement of the evaluator on CPUs, when it ran alone."""
     two = {disk: facts.on_two_cpus(ALONE, disk) for disk in ("ext4", "tmpfs")}
     woke = {disk: facts.woke_idle_ns(ALONE, disk) for disk in ("ext4", "tmpfs")}
     calls_ns = -facts.change_of(ALONE, "mean", "kernel.vfs")
@@ -295,7 +295,7 @@ def waited_for(row: Row) -> str:
 
 
 def queued(facts: Facts) -> float:
-    """The share of the run queue in what all of the slowest captured evaluations have more than typical ones."""
+    """The run queue's share of the slowest captured evaluations' excess over typical ones."""
     rows = [row for row in facts.results.read("outliers") if row["more_ns"] > 0]
     queue = sum(row["more_ns"] for row in rows if row["category"].startswith(RUN_QUEUE))
     return queue / sum(row["more_ns"] for row in rows)

@@ -81,12 +81,12 @@ backend behind
 
 
 def options_for(front):
-    """Of `rpcprobe attach`."""
+    """Options of `rpcprobe attach`."""
     return ["--tasks"] if "-tasks-" in front else []
 
 
 def proxy_command(front, port, behind, directory):
-    """The same of nginx and HAProxy, with their configurations."""
+    """The same for nginx and HAProxy; writes their configurations."""
     program, _, kind = front.partition("-")
     if not shutil.which(program):
         return None
@@ -110,7 +110,7 @@ def proxy_command(front, port, behind, directory):
 
 
 def command(front, port, behind, directory):
-    """How to start a front end; `None` where what it is written in is missing."""
+    """The command of a front end; `None` if its language or program is not installed."""
     if front in PROXIES:
         return proxy_command(front, port, behind, directory)
     name, _, kind = front.rpartition("-")
@@ -128,7 +128,7 @@ def start(words):
 
 
 def capture(front, levels, connections, requests, directory):
-    """Whether there is a capture of a front end, or several in a row, that were asked."""
+    """Captures a front end, or several in a row, under load; returns whether there is a capture."""
     port = free_port()
     servers = [start([*PYTHON, "back", str(port)])]
     try:
@@ -154,7 +154,8 @@ def capture(front, levels, connections, requests, directory):
 
 
 def judged(directory):
-    """[certainty, whether it is right] of each request that a front end made, and how many requests it was asked."""
+    """[certainty, whether the parent is right] of each request that a front end made, and the
+    number of requests it received."""
     table = str(directory / "requests.parquet")
     children = duckdb.execute(
         """with r as (select *, regexp_extract(method, '/[rb]/(\\d+)', 1) as number from read_parquet($1))

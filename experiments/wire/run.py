@@ -63,13 +63,13 @@ wait
 
 
 def bits(rate):
-    """Bits a second of `10mbit`, `1gbit`."""
+    """Bits per second of `10mbit`, `1gbit`."""
     number, unit = re.fullmatch(r"(\d+)([kmg])bit", rate).groups()
     return int(number) * {"k": 10**3, "m": 10**6, "g": 10**9}[unit]
 
 
 def measure(rpcprobe, rate, mtu, transfers, directory):
-    """Of each transfer milliseconds by bytes and rate, of wire.qdisc and of wire.link."""
+    """For each transfer, milliseconds by bytes and rate, of wire.qdisc and of wire.link."""
     capture = directory / f"capture-{rate}"
     script = f"a=rpwa{os.getpid()} b=rpwb{os.getpid()}" + SETUP.format(
         rate=rate, mtu=mtu, burst=BURST_BYTES, bytes=BYTES, transfers=transfers

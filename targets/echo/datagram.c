@@ -11,7 +11,7 @@
 #define MOST_BYTES 65536
 #define MOST_BATCH 64
 
-/* Room for a batch of datagrams and the addresses they came from. */
+/* Room for a batch of datagrams and their senders' addresses. */
 struct batch {
     struct mmsghdr headers[MOST_BATCH];
     struct iovec parts[MOST_BATCH];
@@ -77,7 +77,7 @@ int serve_datagrams(int server, int batch_size, int lose_every)
     }
 }
 
-/* One try: sends all of a batch, receives as many; returns how many of those are right. */
+/* One try: sends a whole batch and receives as many datagrams; returns how many are right. */
 static int ask_once(int client, const struct sockaddr *to, socklen_t to_bytes, char *text,
                     size_t bytes, int batch_size)
 {

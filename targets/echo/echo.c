@@ -49,7 +49,7 @@ static struct address address_of(const char *transport)
             (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
         address.bytes = sizeof(address.in6);
     } else if (strcmp(transport, "unix") == 0 || strcmp(transport, "unixgram") == 0) {
-        address.un.sun_family = AF_UNIX; /* the kernel makes up an abstract name */
+        address.un.sun_family = AF_UNIX; /* the kernel chooses an abstract name */
         address.bytes = sizeof(sa_family_t);
     } else {
         fputs(usage, stderr);
@@ -64,7 +64,7 @@ static bool has_datagrams(const char *transport)
            strcmp(transport, "seqpacket") == 0;
 }
 
-/* A client's part, with a datagram a message; `pair` is its end of a socket pair, or -1. */
+/* A client that sends each message as a datagram; `pair` is its end of a socket pair, or -1. */
 static int ask_with_datagrams(const char *transport, const struct address *address, int pair,
                               int requests, int bytes, int batch)
 {
@@ -73,7 +73,7 @@ static int ask_with_datagrams(const char *transport, const struct address *addre
     sa_family_t family = address->any.sa_family;
     struct sockaddr own = {.sa_family = family};
     int client = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    /* Nobody can answer a Unix socket without a name. */
+    /* A server cannot answer a Unix socket without a name. */
     if (client < 0 || (family == AF_UNIX && bind(client, &own, sizeof(family)) != 0))
         err(1, "cannot make a socket");
     if (strcmp(transport, "udp6") != 0)
@@ -93,7 +93,7 @@ static int connect_to(const struct address *address)
     return connection;
 }
 
-/* Lines of all clients go out one by one, each whole. */
+/* Line-buffered and in append mode, so that each client's lines stay whole. */
 static FILE *open_log(const char *path)
 {
     FILE *log = fopen(path, "we");
@@ -104,7 +104,7 @@ static FILE *open_log(const char *path)
     return log;
 }
 
-/* A connection for each request. */
+/* Makes a connection for each request. */
 static int ask_each(const struct address *address, int requests, size_t bytes, int client,
                     FILE *log)
 {

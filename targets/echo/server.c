@@ -50,7 +50,7 @@ int serve_with_threads(int listener, int clients)
     return 0;
 }
 
-/* One thread for all: what a connection asks waits while another is served. */
+/* One thread for all connections: a request waits while another connection is served. */
 int serve_with_epoll(int listener, int clients)
 {
     int poller = epoll_create1(EPOLL_CLOEXEC), open = 0, came = 0;

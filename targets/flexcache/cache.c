@@ -22,7 +22,7 @@ static int complain(const char *what, const char *why)
     return -1;
 }
 
-/* In the child.  Its standard output tells the parent that it is ready. */
+/* Runs in the child.  The child's standard output tells the parent that it is ready. */
 static _Noreturn void become_process_cacher(const struct cache_options *options, int ready,
                                             pid_t parent)
 {
@@ -39,10 +39,10 @@ static _Noreturn void become_process_cacher(const struct cache_options *options,
     }
     if (!options->invalidates)
         arguments[count++] = "--no-invalidation";
-    /* A Ctrl-C is for the client, which then ends this. */
+    /* Its own process group: Ctrl-C goes to the client, which then ends this process. */
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) /* which has ended before that */
+    if (getppid() != parent) /* the parent had already ended */
         _exit(1);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -129,7 +129,7 @@ flex_status create(struct cache *cache, const flex_state state, struct proxy *pr
     return created.status;
 }
 
-/* Gets the object from its home into a slot, again if something else has come in meanwhile. */
+/* Fetches the object from its home into a slot; repeats if something else arrived meanwhile. */
 static flex_status fetch(struct cache *cache, const flex_oid *oid, unsigned slot)
 {
     flex_oid copy_of_oid = *oid;
@@ -178,7 +178,7 @@ flex_status write_object(struct cache *cache, const struct proxy *proxy, const f
         return FLEX_UNREACHABLE;
     if (copy.status != FLEX_OK)
         return copy.status;
-    /* Something else has come in meanwhile: the written state cannot serve as a copy. */
+    /* If something else arrived meanwhile, the written state cannot serve as a copy. */
     if (!install_copy(cache->segment, proxy->slot, &copy, arrivals))
         learn_only(cache->segment, proxy->slot, &copy);
     return FLEX_OK;

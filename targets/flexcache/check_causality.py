@@ -11,11 +11,11 @@ COLUMNS = ["process", "operation", "object", "writer", "serial"]
 
 
 class Failure(Exception):
-    """Something that ends the program with a message."""
+    """Ends the program with a message."""
 
 
 def read_histories(paths):
-    """The operations of each process, in its order: (is_read, object, writer, serial)."""
+    """The operations of each process, in its own order: (is_read, object, writer, serial)."""
     operations = defaultdict(list)
     for path in paths:
         with open(path, newline="", encoding="ascii") as file:
@@ -42,15 +42,15 @@ def merge(into, other):
 
 def check(operations):
     """
-    Goes through all histories in an order that keeps causes before effects.  A write is known by
-    its writer and serial; its past is, for each process, the last of its writes that came before.
-    Returns the number of operations and a list of what is wrong.
+    Goes through all histories in an order that keeps causes before effects.  A write is identified
+    by its writer and serial.  Its past has, for each process, that process's last write before it.
+    Returns the number of operations and a list of violations.
     """
-    pasts = {}  # of writes: what was known to the writer, itself included
+    pasts = {}  # by write: the writes known to its writer, including itself
     written = defaultdict(lambda: defaultdict(list))  # by object and writer: serials, in order
     known = {process: {} for process in operations}
     position = dict.fromkeys(operations, 0)
-    waiting = defaultdict(list)  # by write: processes that read it and have to wait for it
+    waiting = defaultdict(list)  # by write: processes that read it and must wait for it
     ready = list(operations)
     wrong = []
     while ready:
@@ -81,7 +81,7 @@ def check(operations):
 
 
 def newer_writes(process, name, write, past, written, pasts):
-    """Writes of the object that the reader's past has, and that knew of the one that it read."""
+    """Writes of the object in the reader's past whose writers knew of the write that it read."""
     writer, serial = write
     for other, serials in written.items():
         seen = bisect_right(serials, past.get(other, 0))

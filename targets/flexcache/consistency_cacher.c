@@ -1,4 +1,4 @@
-/* The consistency cacher of a node: has the node's process cachers answer for their objects. */
+/* The consistency cacher of a node: asks the node's process cachers about their objects. */
 #define _GNU_SOURCE
 
 #include "consistency.h"
@@ -43,7 +43,7 @@ static CLIENT *cacher_of(unsigned process)
     return cachers[process];
 }
 
-/* It may have ended, and another may have its place since: that one is then found next time. */
+/* The process cacher may have ended and been replaced: the next request finds the new one. */
 static void forget_cacher(unsigned process)
 {
     clnt_destroy(cachers[process]);
@@ -66,7 +66,7 @@ bool_t flex_fetch_1_svc(flex_oid *oid, flex_copy *copy, struct svc_req *request)
     return TRUE;
 }
 
-/* Not tried again: the write may have been done. */
+/* Does not retry, because the write may have been done. */
 bool_t flex_write_1_svc(flex_update *update, flex_copy *copy, struct svc_req *request)
 {
     (void)request;

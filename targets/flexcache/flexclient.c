@@ -1,4 +1,4 @@
-/* The client: operations on objects, by as many client processes as wanted. */
+/* The client: operations on objects, by any number of client processes. */
 #define _GNU_SOURCE
 
 #include "numbers.h"
@@ -133,7 +133,7 @@ static const char *path_of_process_cacher(void)
     return path;
 }
 
-/* What does not fit into the plan of one client. */
+/* Paths that are not part of the plan of one client. */
 struct paths {
     const char *log, *history, *cacher_log;
 };
@@ -266,7 +266,7 @@ static void parse_options(int argc, char **argv, struct plan *plan, struct paths
     plan->stopped = &stopped;
 }
 
-/* A file that processes write to, whole lines each. */
+/* A file to which several processes append whole lines. */
 static FILE *open_lines(const char *path, const char *header)
 {
     if (!path)
@@ -313,7 +313,7 @@ int main(int argc, char **argv)
     plan.log = open_lines(paths.log, "client,request,method,begin_ns,end_ns,status\n");
     plan.history = open_lines(paths.history, "process,operation,object,writer,serial\n");
 
-    struct sigaction action = {.sa_handler = stop}; /* no SA_RESTART: wait() is to be cut short */
+    struct sigaction action = {.sa_handler = stop}; /* no SA_RESTART: wait() must be interrupted */
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < plan.clients; i++) {
         children[i] = fork();
         if (children[i] < 0)
-            err(1, "cannot start a client"); /* those there are end with this process */
+            err(1, "cannot start a client"); /* the started clients end with this process */
         if (children[i] == 0)
             become_client(plan, i, &paths);
     }

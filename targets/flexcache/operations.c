@@ -44,7 +44,7 @@ static bool finish(struct client *client, const char *method, uint64_t begin_ns,
     return status == FLEX_OK;
 }
 
-/* The state that a client's next write leaves, by which a reader can tell whose it is. */
+/* The state of a client's next write, which identifies the writer to readers. */
 static void next_state(struct client *client, flex_state state)
 {
     uint32_t identity[] = {client->cache.options.process, ++client->writes};
@@ -52,7 +52,7 @@ static void next_state(struct client *client, flex_state state)
     memcpy(state, identity, sizeof identity);
 }
 
-/* Keeps for the checker what was written or read. */
+/* Records a read or write for the checker. */
 static void remember(const struct client *client, const char *what, const struct proxy *proxy,
                      const flex_state state)
 {
@@ -239,7 +239,7 @@ static bool connect_to_object_server(struct client *client)
     return client->object_server != NULL;
 }
 
-/* Caches an object that somebody else may be about to create. */
+/* Caches an object that another client may not have created yet. */
 static bool cache_in_time(struct client *client, const flex_oid *oid, struct proxy *proxy)
 {
     uint64_t deadline_ns = now_ns() + PATIENCE_NS;

@@ -1,4 +1,4 @@
-/* The process cacher of a client: keeps its objects, gives them to others, takes their writes. */
+/* A client's process cacher: keeps its objects, gives copies to others, accepts their writes. */
 #define _GNU_SOURCE
 
 #include "process.h"
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
     char path[108], socket_path[108];
     path_of(path, directory, "segment", process);
     path_of(socket_path, directory, "socket", process);
-    unlink(path); /* both left by a client that was killed */
+    unlink(path); /* both may be left over from a killed client */
     unlink(socket_path);
     segment = make_segment(path, node, process, invalidates);
     if (!segment)

@@ -49,7 +49,7 @@ struct segment *open_segment(const char *path)
 
 static void lock(struct segment *segment)
 {
-    /* Who held it is dead; the other process is about to be told, and ends as well. */
+    /* The owner of the lock is dead; the other process will learn of it, and end as well. */
     if (pthread_mutex_lock(&segment->lock) == EOWNERDEAD)
         pthread_mutex_consistent(&segment->lock);
 }
@@ -78,7 +78,7 @@ static void get_object(const struct object *object, flex_copy *copy)
     memcpy(copy->stamp, object->stamp, sizeof(flex_clock));
 }
 
-/* Takes notice of a write.  Called with the lock held. */
+/* Learns of a write.  Called with the lock held. */
 static void learn(struct segment *segment, const flex_clock stamp)
 {
     merge(segment->clock, stamp);

@@ -27,7 +27,7 @@ static const char *name_of(rpcproc_t number)
     return "unknown";
 }
 
-/* Around rpcgen's function, which reads the arguments, calls the procedure and sends its result. */
+/* Wraps rpcgen's function, which reads the arguments, calls the procedure and sends its result. */
 static void dispatch_and_log(struct svc_req *request, SVCXPRT *transport)
 {
     rpcproc_t number = request->rq_proc;
@@ -78,7 +78,7 @@ void listen_on_path(const struct server *server, const char *path)
     add_transport(server, svc_vc_create(fd, 0, 0));
 }
 
-/* As svc_run(), but ended by a signal. */
+/* Like svc_run(), but ends at a signal. */
 static void run_until(int signals)
 {
     for (;;) {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Writes a value with no more digits than it takes to read the same value back. */
+/* Writes a value with the fewest digits from which the same value can be read back. */
 static void print_value(double value, char *buffer, size_t size)
 {
     for (int digits = 15; digits <= 17; digits++) {

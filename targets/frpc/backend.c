@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* The exit status of a back end that cannot receive or send any more. */
+/* The exit status of a back end that can no longer receive or send. */
 static int end_serving(enum comm_status status)
 {
     if (status == COMM_CLOSED)
@@ -37,7 +37,7 @@ static int serve(int in, int out, const void *context)
     return end_serving(status);
 }
 
-/* The same for batches; a damaged one gets fewer answers than it has expressions. */
+/* The same for batches; a damaged batch gets fewer answers than it has expressions. */
 static int serve_batches(int in, int out, const void *context)
 {
     static struct batch requests, answers;

@@ -28,7 +28,7 @@ const char *comm_describe(enum comm_status status)
     return "unknown status";
 }
 
-/* Drops the first bytes of a two-part buffer, those that have been written. */
+/* Drops the bytes that have been written from the front of a two-part buffer. */
 static void advance(struct iovec part[2], size_t written)
 {
     for (int i = 0; i < 2; i++) {
@@ -89,14 +89,14 @@ enum comm_status comm_receive(int fd, void *payload, size_t capacity, size_t *le
         return COMM_TOO_LONG;
 
     status = read_fully(fd, payload, announced);
-    if (status == COMM_CLOSED) /* the header is there, so the frame had begun */
+    if (status == COMM_CLOSED) /* the header was read, so the frame had begun */
         return COMM_TRUNCATED;
     if (status == COMM_OK)
         *length = announced;
     return status;
 }
 
-/* The ends of a channel by who uses them; in and out of a process are one for a socket. */
+/* The ends of a channel by user.  For a socket, in and out of a process are the same. */
 struct ends {
     int parent_in, parent_out, child_in, child_out;
 };
@@ -119,10 +119,10 @@ static int fork_between(struct ends ends, struct comm_peer *peer, comm_server *s
         close_ends(ends.child_in, ends.child_out);
         return -1;
     }
-    /* Each process keeps only its own ends: end of file is when no writer is left. */
+    /* Each process keeps only its own ends: end of file occurs when no writer is left. */
     if (pid == 0) {
         close_ends(ends.parent_in, ends.parent_out);
-        /* Not exit(): what stdio has buffered belongs to the parent. */
+        /* Not exit(), because stdio's buffered data belongs to the parent. */
         _exit(server(ends.child_in, ends.child_out, context));
     }
     close_ends(ends.child_in, ends.child_out);

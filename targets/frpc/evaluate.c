@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A line cannot hold more: between two tokens there is at least one blank. */
+/* The most tokens of a line: between two tokens there is at least one blank. */
 #define MAX_TOKENS ((LINE_LIMIT + 1) / 2)
 
 /* A value that waits for its operator, and the token that it came from. */
@@ -16,7 +16,7 @@ struct operand {
     size_t token;
 };
 
-/* Static, as nesting can be as deep as there are tokens: too much for the stack of some systems. */
+/* Static, because nesting can be as deep as the number of tokens: too much for some stacks. */
 static struct token tokens[MAX_TOKENS];
 static struct operand stack[MAX_TOKENS];
 
@@ -47,7 +47,7 @@ static bool is_decimal(const struct token *token)
     return p == token->text + token->length;
 }
 
-/* Replaces the operands that the token takes on top of the stack by its value. */
+/* Replaces the token's operands on top of the stack by the token's value. */
 static const char *evaluate_token(size_t index, enum notation notation, size_t *depth)
 {
     const struct token *token = &tokens[index];

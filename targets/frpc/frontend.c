@@ -41,7 +41,7 @@ int run_front_end(const struct stream *in, const struct stream *out, bool flush_
     return status;
 }
 
-/* Has a batch answered, writes the answers and empties it; returns an exit status. */
+/* Gets a batch answered, writes the answers and empties the batch; returns an exit status. */
 static int answer_batch(const struct stream *out, struct batch *batch, ask_batch_function *ask,
                         void *context)
 {

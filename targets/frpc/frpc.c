@@ -37,7 +37,7 @@ static int run_with_back_end(const struct stream *in, const struct stream *out,
     struct back_end back_end;
     int status;
 
-    /* A dead back end is to be reported, not to end the front end without a word. */
+    /* So that a dead back end is reported and does not end the front end silently. */
     signal(SIGPIPE, SIG_IGN);
     if (start_back_end(&back_end, options) < 0)
         return BROKEN;

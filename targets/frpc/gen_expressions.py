@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes expressions.txt (prefix notation) and expected.txt, always the same ones.
+"""Writes expressions.txt (prefix notation) and expected.txt, always with the same content.
 
 Usage: gen_expressions.py [DIRECTORY]
 
 The values are computed with Python's math while the expressions are made, independently of the
-evaluator they are to test.
+evaluator under test.
 """
 
 import math
@@ -17,8 +17,8 @@ SEED = 2
 TOKEN_COUNTS = range(2, 12)
 PER_COUNT = 30
 
-# No value on the way may leave this range: large ones amplify rounding (in sin, say), and a small
-# one is often the difference of two that are almost equal.
+# No intermediate value may leave this range: large values amplify rounding (such as in sin), and a
+# small value is often the difference of two almost equal values.
 SMALLEST, GREATEST = 0.01, 10000
 
 CONSTANTS = {"pi": math.pi, "e": math.e}
@@ -53,7 +53,7 @@ BINARY = {
 
 class Generator:
     def __init__(self, seed):
-        # Of the methods of Random, only random() is promised to give the same in all versions.
+        # Only Random's method random() is guaranteed to give the same numbers in all versions.
         self.random = random.Random(seed).random
 
     def below(self, limit):
@@ -82,7 +82,7 @@ class Generator:
         return [name, *left, *right], BINARY[name](a, b)
 
     def expression(self, size):
-        """The tokens and the value of an expression of that many tokens."""
+        """The tokens and the value of an expression of `size` tokens."""
         if size == 1:
             return self.leaf()
         while True:
@@ -102,9 +102,9 @@ def integer(value):
 
 
 def suite():
-    """The lines of both files, the token counts taking turns.
+    """The lines of both files, with alternating token counts.
 
-    That way, a machine that gets slower in a measurement does not make long expressions look slow.
+    So a machine that gets slower during a measurement does not make long expressions look slow.
     """
     generator = Generator(SEED)
     expected = {}

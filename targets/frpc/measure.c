@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define MODES 6
-#define MODES_OF_ALL 3 /* those with which processes, not back ends, are compared */
+#define MODES_OF_ALL 3 /* the modes that compare processes, not back ends */
 
 struct options {
     bool wanted[MODES + 1]; /* by mode, from 1 */
@@ -27,7 +27,7 @@ struct options {
     const char *errors;
 };
 
-/* What has been measured, and where it goes. */
+/* The measurements, and the files for them. */
 struct record {
     FILE *results;
     FILE *errors;
@@ -155,7 +155,7 @@ static struct options parse_options(int argc, char **argv)
     return options;
 }
 
-/* Opens a file that the evaluator is not to inherit. */
+/* Opens a file that the evaluator must not inherit. */
 static FILE *open_file(const char *path, const char *access)
 {
     FILE *file = fopen(path, access);
@@ -178,7 +178,7 @@ static void record_failure(struct record *record, int mode, const struct line *l
     record->failures[mode]++;
 }
 
-/* 0, or -1 after a message if measuring cannot go on. */
+/* Returns 0, or -1 after a message if measuring cannot go on. */
 static int measure_line(const struct bench *bench, int mode, const struct line *line,
                         struct record *record)
 {
@@ -203,8 +203,8 @@ static int measure_line(const struct bench *bench, int mode, const struct line *
 }
 
 /*
- * The modes take turns within each expression, so that a change of the machine's speed in the
- * course of the measurement touches all of them alike.
+ * The modes take turns within each expression, so that a change of the machine's speed during the
+ * measurement affects all of them alike.
  */
 static int measure_all(const struct options *options, const struct bench *bench, FILE *expressions,
                        struct record *record)
@@ -242,7 +242,7 @@ static void print_summary(const struct options *options, struct record *record)
     }
 }
 
-/* Ends by the signal that was caught, so that the parent sees it was not an ordinary end. */
+/* Ends by the caught signal, so that the parent sees that this was not an ordinary end. */
 static void pass_on(int number)
 {
     if (number == 0)

@@ -7,8 +7,8 @@
 #define MAX_FACTORIAL 170
 
 /*
- * Each function returns NAN where it is not defined.  Poles, for which C has infinity, are such
- * places too, so that infinity is left to mean overflow.
+ * Each function returns NAN where it is undefined.  This includes poles, for which C has infinity,
+ * so that infinity always means overflow.
  */
 
 static double add(double a, double b)

@@ -38,7 +38,7 @@ int close_request_log(struct request_log *log)
     int failed = ferror(log->file);
     if (fclose(log->file) == EOF)
         return -1;
-    if (failed) /* and the cause has been forgotten since */
+    if (failed) /* errno no longer has the cause */
         errno = EIO;
     return failed ? -1 : 0;
 }

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 enum turn {
-    ANSWERED, /* the parent's: it may ask */
-    ASKED,    /* the child's: it is to answer */
-    CLOSED    /* nobody's any more */
+    ANSWERED, /* the parent's turn: it may ask */
+    ASKED,    /* the child's turn: it must answer */
+    CLOSED    /* nobody's turn any more */
 };
 
 struct shared_area {
@@ -27,17 +27,17 @@ struct shared_area {
     char message[SHARED_CAPACITY + 1];
 };
 
-/* For the handler: the area of the child that there is. */
+/* For the signal handler: the area of the present child. */
 static struct shared_area *served;
 
-/* Sleeps while it is that turn. */
+/* Sleeps as long as `turn` lasts. */
 static void wait_while(struct shared_area *area, uint32_t turn)
 {
     while (atomic_load(&area->turn) == turn)
         syscall(SYS_futex, &area->turn, FUTEX_WAIT, turn, NULL, NULL, 0);
 }
 
-/* Gives the turn on and wakes whoever waits for it; false if it was not there to give. */
+/* Passes the turn on and wakes its waiter; returns false if the turn was not `from`. */
 static bool pass_turn(struct shared_area *area, uint32_t from, uint32_t to)
 {
     if (!atomic_compare_exchange_strong(&area->turn, &from, to))
@@ -47,7 +47,7 @@ static bool pass_turn(struct shared_area *area, uint32_t from, uint32_t to)
 }
 
 /*
- * The child is dead.  A parent about to sleep on the word finds that it has changed, so that this
+ * Handles the child's death.  A parent that is about to sleep on the word finds it changed, so this
  * cannot come too early.
  */
 static void close_area(int number)
@@ -62,7 +62,7 @@ static _Noreturn void serve(struct shared_area *area, shared_answerer *answerer,
     for (;;) {
         wait_while(area, ANSWERED);
         if (atomic_load(&area->turn) != ASKED)
-            _exit(0); /* not exit(): what stdio has buffered belongs to the parent */
+            _exit(0); /* not exit(): stdio's buffered data belongs to the parent */
         area->length = (uint32_t)answerer(area->message, area->length, context);
         pass_turn(area, ASKED, ANSWERED);
     }
@@ -89,7 +89,7 @@ int shared_fork(struct shared_peer *peer, shared_answerer *answerer, const void 
     if (pid == 0) {
         signal(SIGCHLD, SIG_DFL);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent) /* which has ended before the child could ask to be told */
+        if (getppid() != parent) /* the parent had ended before the prctl() */
             _exit(0);
         serve(area, answerer, context);
     }

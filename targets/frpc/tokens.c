@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* So many bytes of a token, each shown as \xNN at worst, fit in PRINTABLE_SIZE with the dots. */
+/* This many bytes, each shown as \xNN in the worst case, fit in PRINTABLE_SIZE with the dots. */
 #define SHOWN_BYTES 32
 
 bool is_blank(char c)

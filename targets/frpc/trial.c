@@ -44,7 +44,7 @@ static void complain(const char *what, const char *name)
 
 int set_up_bench(struct bench *bench, const char *parent, const char *evaluator)
 {
-    /* Short enough for the file names, which are made from it, to fit as well. */
+    /* Leaves room for the names of the files in the directory. */
     size_t room = sizeof bench->directory - 16;
     bench->evaluator = evaluator;
     if ((size_t)snprintf(bench->directory, room, "%s/frpc-measure.XXXXXX", parent) >= room) {
@@ -121,7 +121,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Runs the evaluator to its end and times it; 0, or -1 after a message. */
+/* Runs the evaluator to its end and times it; returns 0, or -1 after a message. */
 static int time_evaluator(const struct bench *bench, int mode, uint64_t *elapsed_ns, int *status)
 {
     uint64_t start = now_ns();
@@ -133,7 +133,7 @@ static int time_evaluator(const struct bench *bench, int mode, uint64_t *elapsed
         return -1;
     }
     running_child = pid;
-    if (caught_signal) /* perhaps before the handler could know the child */
+    if (caught_signal) /* perhaps before the handler knew the child */
         kill(pid, SIGTERM);
     pid_t waited;
     do
@@ -180,7 +180,7 @@ struct trial run_trial(const struct bench *bench, int mode, const struct line *e
         complain("write", bench->input);
         return broken;
     }
-    /* An answer left by the trial before must not pass for one of this trial. */
+    /* An answer left by the previous trial must not count as this trial's. */
     if (unlink(bench->output) < 0 && errno != ENOENT) {
         complain("remove", bench->output);
         return broken;

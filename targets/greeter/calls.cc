@@ -19,7 +19,7 @@ namespace
 
 constexpr std::chrono::seconds patience(10);
 
-// What a client tells its parent, in memory that they share; the calls follow.
+// A client's report to its parent, in shared memory; the calls follow.
 struct Report {
     std::size_t calls;
     char failure[256];
@@ -45,7 +45,7 @@ std::uint64_t now_ns()
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// One call, whose times the report has from then on; false if it failed.
+// Makes one call and adds its times to the report; false if it failed.
 bool say_hello(greeter::Greeter::Stub &stub, const std::string &name, Report &report, Call &call)
 {
     grpc::ClientContext context;
@@ -65,7 +65,7 @@ bool say_hello(greeter::Greeter::Stub &stub, const std::string &name, Report &re
     return false;
 }
 
-// In a process of its own, which gRPC has not been used in before.
+// Runs in a separate process, in which gRPC has not been used before.
 int run_client(const Plan &plan, int number, Report &report, Call *calls, int ready, int begin)
 {
     std::string name = "client " + std::to_string(number);
@@ -77,14 +77,14 @@ int run_client(const Plan &plan, int number, Report &report, Call *calls, int re
     if (write(ready, &byte, 1) != 1)
         return 1;
     while (read(begin, &byte, 1) < 0 && errno == EINTR && !stopped_by)
-        ; // the end of the pipe is when all begin
+        ; // all clients begin at the end of the pipe
     for (int i = 1; i <= plan.requests && !stopped_by; i++)
         if (!say_hello(*stub, name, report, calls[i]))
             return 1;
     return 0;
 }
 
-// The reports of all clients and room for their calls.
+// The reports of all clients, and room for their calls.
 class SharedReports
 {
   public:
@@ -123,7 +123,7 @@ class SharedReports
 void catch_signals()
 {
     struct sigaction action = {};
-    action.sa_handler = stop; // without SA_RESTART: what waits is to be cut short
+    action.sa_handler = stop; // without SA_RESTART, so that signals interrupt waiting calls
     sigaction(SIGTERM, &action, nullptr);
     sigaction(SIGINT, &action, nullptr);
 }
@@ -161,7 +161,7 @@ Outcome make_calls(const Plan &plan)
     close(ready[1]);
     close(begin[0]);
     char byte;
-    // Either each client is ready, or has ended for want of a first call.
+    // Waits until each client is ready, or has ended because its first call failed.
     for (int left = plan.clients; left > 0 && !stopped_by;) {
         ssize_t got = read(ready[0], &byte, 1);
         if (got == 0)

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-// The smallest latency that at least this share of all does not exceed.
+// The smallest latency that at least this share of the latencies does not exceed.
 static double quantile_us(const std::vector<std::uint64_t> &sorted_ns, double share)
 {
     auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted_ns.size())));

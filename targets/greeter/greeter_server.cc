@@ -110,7 +110,7 @@ class Greeter final : public greeter::Greeter::Service
 
 int run(const Options &options)
 {
-    // Blocked before gRPC starts threads, so that only sigwait() has them.
+    // Blocked before gRPC starts threads, so that only sigwait() gets these signals.
     sigset_t stops;
     sigemptyset(&stops);
     sigaddset(&stops, SIGINT);
@@ -120,7 +120,7 @@ int run(const Options &options)
     Greeter service(options.log);
     grpc::ServerBuilder builder;
     int port = 0;
-    // Else a second server could be started on the port, and have some of the calls.
+    // Otherwise a second server could be started on the port, and get some of the calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddListeningPort("0.0.0.0:" + std::to_string(options.port),
                              grpc::InsecureServerCredentials(), &port);

@@ -1,4 +1,4 @@
-// The client: writes and reads values, as many clients as wanted, each on a connection of its own.
+// The client: writes and reads values, by any number of clients, each on its own connection.
 #include "arguments.h"
 #include "connection.h"
 #include "log.h"
@@ -118,7 +118,7 @@ Options parse_options(int argc, char **argv)
     return options;
 }
 
-// The value that belongs to a key, so that whoever reads it can tell whether it is right.
+// A key's value, derived from the key, so that a reader can check it.
 std::string value_of(const std::string &key, std::size_t bytes)
 {
     std::string value(bytes, '\0');

@@ -16,7 +16,7 @@ OUTPUT = (
 
 
 class Failure(Exception):
-    """Something that ends the program with a message."""
+    """Ends the program with a message."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Rpc:
 
 
 def read_log(path):
-    """The RPCs that were answered, in the order of their sending, and the number of the others."""
+    """The answered RPCs, in the order of sending, and the number of unanswered RPCs."""
     rpcs, unanswered = [], 0
     with open(path, newline="", encoding="ascii") as file:
         rows = csv.DictReader(file)
@@ -60,7 +60,7 @@ class Link:
     burst_bytes: int
 
     def transmission_ns(self, size):
-        """The least time that so many bytes are on the way."""
+        """The least transmission time of `size` bytes."""
         if self.rate_mbit is None:
             return 0
         return max(0, size - self.burst_bytes) * 8 * 1000 // self.rate_mbit
@@ -68,8 +68,8 @@ class Link:
 
 def offset_bounds(rpcs, link):
     """
-    How far the server's clock is ahead, at least and at most: no message arrives before it was
-    sent and transmitted, and each RPC says so of one message each way.
+    Lower and upper bounds of how far the server's clock is ahead: no message arrives before it was
+    sent and transmitted, and each RPC bounds one message in each direction.
     """
     least = max(r.t3 - r.t4 + link.transmission_ns(r.response_bytes) for r in rpcs)
     most = min(r.t2 - r.t1 - link.transmission_ns(r.request_bytes) for r in rpcs)

@@ -83,7 +83,7 @@ Options parse_options(int argc, char **argv)
     return options;
 }
 
-// The connections that are served, each by a thread of its own.
+// The open connections, each served by its own thread.
 class Sessions
 {
   public:
@@ -96,7 +96,8 @@ class Sessions
         auto connection = std::make_shared<Connection>(std::move(socket));
         std::lock_guard guard(mutex_);
         auto place = open_.insert(open_.end(), connection);
-        // Detached, so that an ended one is gone at once; those left are waited for in end().
+        // Detached, so that an ended thread is freed at once; end() waits for the remaining
+        // threads.
         try {
             std::thread([this, connection, place] {
                 service_.serve(*connection);
@@ -125,7 +126,7 @@ class Sessions
     std::list<std::shared_ptr<Connection>> open_;
 };
 
-// Until the listening socket is shut down.
+// Accepts connections until the listening socket is shut down.
 void accept_connections(int listener, Sessions &sessions)
 {
     for (;;) {
@@ -136,7 +137,7 @@ void accept_connections(int listener, Sessions &sessions)
             return;
         else if (errno != EINTR && errno != ECONNABORTED) {
             std::cerr << "kvserver: cannot accept: " << std::strerror(errno) << '\n';
-            usleep(10'000); /* for want of descriptors, most likely */
+            usleep(10'000); /* most likely out of descriptors */
         }
     }
 }

@@ -45,7 +45,7 @@ def parse_arguments():
 
 
 def ask(client, method, name):
-    """The status for the log."""
+    """Makes a request; returns the status for the log."""
     try:
         if method == "Lookup":
             price = client.lookup(name)
@@ -60,7 +60,7 @@ def ask(client, method, name):
 
 
 def run_client(options, number, parent):
-    """In a process of its own, that begins when the parent says so."""
+    """Runs in a separate process; begins when the parent says so."""
     stopped = False
 
     def stop(_number, _frame):
@@ -68,7 +68,7 @@ def run_client(options, number, parent):
         stopped = True
 
     signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has it, and tells this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it, and tells this process
     if options.transport == "grpc":
         from grpc_service import GrpcClient as Client
     else:
@@ -94,14 +94,14 @@ def run_client(options, number, parent):
 
 
 def run_clients(options):
-    """All latencies, the number of failures, and whether all clients came to their end."""
+    """Returns all latencies, the number of failures, and whether all clients finished."""
     context = multiprocessing.get_context("fork")
     clients = []
     for number in range(options.clients):
         ours, theirs = context.Pipe()
         process = context.Process(target=run_client, args=(options, number, theirs))
         process.start()
-        theirs.close()  # so that the client's end is known
+        theirs.close()  # so that the parent sees when the client ends
         clients.append((process, ours))
 
     stopped = False

@@ -12,7 +12,7 @@ from market import Outcome
 
 
 class StampingExecutor(futures.ThreadPoolExecutor):
-    """gRPC's threads; knows when the request arrived that a thread is at work on."""
+    """gRPC's threads; records when each thread's current request arrived."""
 
     def __init__(self, threads):
         super().__init__(max_workers=threads, thread_name_prefix="worker")

@@ -1,4 +1,4 @@
-"""The stocks: what they cost, and how much of them has been traded."""
+"""The stocks: their prices and traded volumes."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Outcome(IntEnum):
-    """Of a trade; the numbers are those of stockbazaar.proto."""
+    """The outcome of a trade; the numbers are those of stockbazaar.proto."""
 
     DONE = 0
     SUSPENDED = 1
@@ -15,7 +15,7 @@ class Outcome(IntEnum):
     INVALID_COUNT = 3
 
 
-# What stocks cost; it never changes.
+# The stocks' prices, which never change.
 PRICES = {"GameStart": 15.99, "FishCo": 3.25, "BoarCo": 7.10, "MenhirCo": 42.00}
 
 
@@ -26,14 +26,14 @@ class Stock:
 
 
 class Market:
-    """Is used by many threads at a time."""
+    """The market; many threads use it at the same time."""
 
     def __init__(self, most_traded, settle_s=0.0, lookup_s=0.0):
         self._stocks = {name: Stock(price) for name, price in PRICES.items()}
         self._most_traded = most_traded
         self._settle_s = settle_s
         self._lookup_s = lookup_s
-        self._lock = threading.Lock()  # for what has been traded
+        self._lock = threading.Lock()  # protects the traded volumes
         self._own = threading.local()
 
     def lookup(self, name):
@@ -45,7 +45,7 @@ class Market:
         return None if stock is None else (stock.price, stock.traded)
 
     def trade(self, name, count):
-        """Buying and selling both add to what has been traded."""
+        """Makes a trade. Buying and selling both add to the traded volume."""
         self._own.lock_wait_ns = 0
         stock = self._stocks.get(name)
         if stock is None:
@@ -64,5 +64,5 @@ class Market:
         return Outcome.DONE
 
     def lock_wait_ns(self):
-        """How long the calling thread's last request took to get the lock."""
+        """The calling thread's wait for the lock in its last request."""
         return getattr(self._own, "lock_wait_ns", 0)

@@ -9,14 +9,14 @@ LINES_AT_ONCE = 500
 
 
 def start_log(path, columns):
-    """Empties a log, but for the names of the columns."""
+    """Empties a log except for the names of the columns."""
     if path is not None:
         with open(path, "w", encoding="ascii") as file:
             print(columns, file=file)
 
 
 class RequestLog:
-    """Adds to a log that was started; without a path, it does nothing."""
+    """Appends to a started log; without a path, does nothing."""
 
     def __init__(self, path):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
@@ -39,7 +39,7 @@ class RequestLog:
             os.close(self._fd)
 
     def _write(self):
-        # One call, so that lines of other processes do not come in between.
+        # A single call, so that lines of other processes do not mix in.
         data = "".join(self._lines).encode("ascii")
         if os.write(self._fd, data) != len(data):
             raise OSError("the log took only a part of what was written")

@@ -51,7 +51,7 @@ def parse_arguments():
 def main():
     options = parse_arguments()
     stops = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # for the threads, too
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # also in the threads
     market = Market(options.most_traded, options.settle_us / 1e6, options.lookup_us / 1e6)
     try:
         if options.transport == "grpc":

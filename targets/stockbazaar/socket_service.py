@@ -1,4 +1,4 @@
-"""Part 1: sockets, one connection for each request, and a thread pool of our own.
+"""Part 1: sockets, one connection for each request, and a separate thread pool.
 
 A request is a line, "Lookup NAME" or "Trade NAME COUNT buy|sell"; the answer is a line, "PRICE
 TRADED" (or "-1 0") or the name of the outcome.
@@ -14,11 +14,11 @@ from market import Outcome
 from thread_pool import ThreadPool
 
 MOST_BYTES = 1024
-PATIENCE_S = 5  # with a client that has connected and does not ask
+PATIENCE_S = 5  # for a client that has connected but sends no request
 
 
 class Malformed(Exception):
-    """What was asked is no request, or what was answered no answer."""
+    """The received line is not a request, or not an answer."""
 
 
 def receive_line(connection):
@@ -70,7 +70,7 @@ class SocketServer:
                 if error.errno == errno.EINVAL:  # shut down
                     return
                 print(f"stockbazaar: cannot accept: {error.strerror}", file=sys.stderr)
-                time.sleep(0.01)  # for want of descriptors, most likely
+                time.sleep(0.01)  # most likely out of descriptors
                 continue
             self._pool.submit((connection, time.monotonic_ns()))
 
@@ -93,7 +93,7 @@ class SocketServer:
 
 
 class SocketClient:
-    """Asks as the gRPC client does."""
+    """Has the interface of the gRPC client."""
 
     def __init__(self, host, port):
         self._address = (host, port)
@@ -108,7 +108,7 @@ class SocketClient:
         return Outcome[outcome]
 
     def close(self):
-        """There is no connection between requests."""
+        """Does nothing: there is no connection between requests."""
 
     def _ask(self, request):
         with socket.create_connection(self._address) as connection:

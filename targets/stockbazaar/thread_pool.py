@@ -1,4 +1,4 @@
-"""A pool of threads that are there from the beginning and take jobs from one queue."""
+"""A pool of threads that are started at the beginning and take jobs from one queue."""
 
 import threading
 from collections import deque
@@ -6,7 +6,7 @@ from collections import deque
 
 class ThreadPool:
     def __init__(self, size, work):
-        """Has `work` called with each job, by one of `size` threads."""
+        """Calls `work` with each job, in one of `size` threads."""
         self._work = work
         self._jobs = deque()
         self._changed = threading.Condition()
@@ -23,7 +23,7 @@ class ThreadPool:
             self._changed.notify()
 
     def close(self):
-        """Has the jobs that there are done, and the threads end."""
+        """Lets the queued jobs finish, and ends the threads."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Builds the wheel by maturin. First it says which packages of the system are missing: the compilers' own errors do not."""
+"""Builds the wheel with maturin. First reports missing system packages, which the compilers' own errors do not name."""
 
 import subprocess
 from pathlib import Path
@@ -22,7 +22,7 @@ def _check() -> None:
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    """What pip asks first."""
+    """The hook that pip calls first."""
     _check()
     found: list[str] = maturin.get_requires_for_build_wheel(config_settings)
     return found

@@ -1,4 +1,4 @@
-//! `--btf FILE`: the layout of the kernel's structures from a file, whole and minimized; and files that do not serve.
+//! `--btf FILE`: kernel structure layouts from a file, whole and minimized, and files that cannot be used.
 
 mod common;
 
@@ -11,12 +11,12 @@ use common::{assert_refused, frpc, needs_kernel, rpcprobe, text};
 use rpcprobe::model::Kind;
 use tempfile::TempDir;
 
-/// The kernel's own type information.
+/// The running kernel's BTF.
 const OWN: &str = "/sys/kernel/btf/vmlinux";
-/// The kernel side, as it was built.
+/// The kernel-side object, as built.
 const OBJECT: &str = env!("RPCPROBE_BPF_OBJECT");
 
-/// A copy of the kernel's type information, and what of it the programs need.
+/// Writes a full copy of the kernel's BTF and a minimized file with only the types that the programs need.
 fn whole_and_minimized(folder: &Path) -> [PathBuf; 2] {
     let [whole, minimized] = ["whole.btf", "minimized.btf"].map(|name| folder.join(name));
     fs::write(&whole, fs::read(OWN).expect("it can be read")).expect("there is room");
@@ -72,7 +72,7 @@ fn attach_takes_a_minimized_file() {
     assert!(attached.status.success(), "{}", text(&attached.stderr));
 }
 
-/// Each is named, and what is wrong with it.
+/// A file that cannot be used is refused by `run` and by `doctor`. The message names the file and the problem.
 #[test]
 fn files_that_do_not_serve_are_told() {
     let Some(_turn) = needs_kernel() else { return };
@@ -89,7 +89,7 @@ fn files_that_do_not_serve_are_told() {
         (file("empty", b""), "cannot be parsed"),
         (file("text", b"no type information at all\n"), "cannot be parsed"),
         (file("truncated", &own[..own.len() / 2]), "cannot be parsed"),
-        // Has structures of these names, with those of their fields that we read.
+        // This object has structures of the same names, with the fields that the program reads.
         (OBJECT.to_string(), "of another kernel"),
     ] {
         let parent = TempDir::new().expect("a temporary directory");
@@ -103,7 +103,7 @@ fn files_that_do_not_serve_are_told() {
     }
 }
 
-/// Where the kernel has no type information of its own, a file does not help: there is nothing to attach to.
+/// A BTF file does not help where the kernel has no BTF: BTF tracepoints then have nothing to attach to.
 #[test]
 fn a_file_does_not_replace_what_programs_attach_to() {
     let Some(_turn) = needs_kernel() else { return };

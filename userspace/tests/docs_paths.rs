@@ -1,20 +1,20 @@
-//! The documentation names no file that does not exist, and shows no output that is not made again by a command.
+//! The documentation names no file that does not exist, and shows no output that no command regenerates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What makes a word in backticks the name of a source file.
+/// File name extensions that mark a word in backticks as a source file.
 const SOURCES: &[&str] = &[".rs", ".c", ".h", ".cc", ".py", ".md", ".toml", ".mk", ".proto", ".x"];
-/// What makes it the name of a file or folder of ours without such an ending.
+/// Prefixes that mark a word in backticks as a file or folder of the repository.
 const FOLDERS: &[&str] =
     &["bpf/", "crates/", "docs/", "experiments/", "src/", "targets/", "userspace/"];
-/// Folders with nothing of ours in them.
+/// Folders that contain nothing of the repository.
 const NOT_OURS: &[&str] = &["node_modules", "results", "__pycache__"];
-/// What Cargo puts into a folder of build results.
+/// The file with which Cargo marks a folder of build results.
 const BUILT: &str = "CACHEDIR.TAG";
 
-/// All files and folders below `folder`, but for hidden ones and build results.
+/// Collects all files and folders below `folder`, except hidden ones and build results.
 fn below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder of the repository") {
         let path = entry.expect("an entry").path();
@@ -32,7 +32,7 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text without its fenced blocks, which show commands and what they print.
+/// The text without its fenced blocks, which contain commands and their output.
 fn prose(text: &str) -> String {
     let parts = text.split("```").step_by(2);
     parts.collect::<Vec<_>>().join("\n")
@@ -46,7 +46,8 @@ fn is_path(word: &str) -> bool {
     word.chars().all(plain) && (source || folder)
 }
 
-/// What a page names that is not there: words in backticks that are no path's end, and links that lead nowhere.
+/// Counts the paths that a page names, and lists those that do not exist: words in backticks that match the end of no
+/// path, and broken links.
 fn missing(page: &Path, text: &str, files: &[PathBuf]) -> (usize, Vec<String>) {
     let prose = prose(text);
     let folder = page.parent().expect("a page lies in a folder");
@@ -102,7 +103,7 @@ fn a_file_that_does_not_exist_is_noticed() {
     assert_eq!(gone, ["`k.rs`", "`src/none`", "link to none.md"]);
 }
 
-/// Commands with output in the pages are examples that one command runs again.
+/// Every block with a command and its output is an example that experiments/examples/run.py reruns.
 #[test]
 fn blocks_with_commands_are_examples() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments/examples/run.py");

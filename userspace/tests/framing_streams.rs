@@ -1,5 +1,5 @@
-//! What the kernel side takes streams for: its framing (bpf/framing.bpf.c), compiled as a program, goes through
-//! connections made up here and through those of ordinary protocols.
+//! Protocol detection on streams: the kernel-side framing (bpf/framing.bpf.c), compiled as a user-space program, reads
+//! synthetic connections and connections of ordinary protocols.
 
 mod common;
 
@@ -16,7 +16,7 @@ const HTTP1: u32 = 3;
 const RESP: u32 = 4;
 const ENDS: [&str; 3] = ["writes", "reads", "both"];
 
-/// The framing as a program, in a directory of its own.
+/// The framing compiled as a program, in a temporary directory.
 struct Host(TempDir);
 
 impl Host {
@@ -24,7 +24,7 @@ impl Host {
         let directory = TempDir::new().expect("a temporary directory");
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let sources = ["../bpf", "tests/framing"].map(|folder| here.join(folder));
-        // The second folder's probe.h takes the place of the first one's.
+        // The second folder's probe.h replaces the first folder's.
         for path in sources.iter().flat_map(|folder| fs::read_dir(folder).expect("sources")) {
             let path = path.expect("a file").path();
             let name = path.file_name().expect("a name");
@@ -45,8 +45,8 @@ impl Host {
         self.0.path().join("host")
     }
 
-    /// For each connection its name, then what the client's and the server's bytes were taken for and how many
-    /// units of them were told.
+    /// For each connection: its name, then the protocol detected and the number of units reported for the client's
+    /// bytes and for the server's bytes.
     fn taken(&self, mode: &str, ends: &str, connections: &[u8]) -> Vec<(String, [u32; 4])> {
         let mut host = Command::new(self.program())
             .args([mode, ends])
@@ -70,7 +70,7 @@ impl Host {
     }
 }
 
-/// A connection as the host reads it: who writes (0 client, 1 server), and what.
+/// A connection in the host's input format: for each call, the writer (0 client, 1 server) and the bytes.
 fn connection(name: &str, calls: &[(u32, Vec<u8>)]) -> Vec<u8> {
     let number = |n: usize| (n as u32).to_ne_bytes();
     let mut out = [&number(name.len())[..], name.as_bytes(), &number(calls.len())].concat();
@@ -95,14 +95,14 @@ fn headers(flags: u8, stream: u32) -> Vec<u8> {
     frame(1, flags, stream, &[0x83, 0x86, 0x41, 0x80])
 }
 
-/// A call of gRPC, and what answers it.
+/// A gRPC call and its answer.
 fn call(stream: u32) -> [(u32, Vec<u8>); 2] {
     let data = |flags| frame(0, flags, stream, b"\0\0\0\0\x05hello");
     let asked = [headers(4, stream), data(1)].concat();
     (0, asked).with(1, [headers(4, stream), data(0), headers(5, stream)].concat())
 }
 
-/// One that sends nothing but headers.
+/// A request that consists of a HEADERS frame only, and its answer.
 fn get(stream: u32) -> [(u32, Vec<u8>); 2] {
     (0, headers(5, stream)).with(1, [headers(4, stream), frame(0, 1, stream, b"body")].concat())
 }
@@ -133,7 +133,7 @@ fn ordinary_streams_are_of_no_known_protocol() {
     }
 }
 
-/// Both ends of a connection are followed from its first bytes on, whoever speaks first.
+/// HTTP/2 is detected on both ends of a connection from its first bytes, whichever side writes first.
 #[test]
 fn http2_is_known_by_its_preface() {
     let host = Host::compiled();
@@ -141,7 +141,7 @@ fn http2_is_known_by_its_preface() {
     let calls = || (0..3).flat_map(|n| call(2 * n + 1));
     let orders = [
         ("client-first", vec![client.clone(), (1, settings())], [1 + 6, 1 + 9]),
-        // What a server says before its client is not told, but it is followed.
+        // Bytes that the server writes before the client's are not reported, but they are parsed.
         ("server-first", vec![(1, settings()), client.clone()], [1 + 6, 9]),
         ("no-settings", vec![(1, frame(4, 0, 0, &[])), client.clone()], [1 + 6, 9]),
         (
@@ -160,7 +160,8 @@ fn http2_is_known_by_its_preface() {
     }
 }
 
-/// Requests come in pieces, as clients write them that do not gather them first, or as packets bring them.
+/// HTTP/1 requests arrive in pieces: a client writes without buffering, or packets split them. Each must be detected,
+/// wherever it is cut.
 #[test]
 fn http1_is_known_whatever_pieces_it_comes_in() {
     let host = Host::compiled();
@@ -172,7 +173,7 @@ fn http1_is_known_whatever_pieces_it_comes_in() {
         let mut calls = Vec::new();
         for request in requests {
             let (begin, rest) = request.as_bytes().split_at(cut);
-            // The rest in two pieces as well.
+            // The rest is split in two as well.
             let (middle, end) = rest.split_at(rest.len() / 2);
             calls.extend([begin, middle, end].map(|piece| (0, piece.to_vec())));
             calls.push((1, answer.clone()));
@@ -188,7 +189,8 @@ fn http1_is_known_whatever_pieces_it_comes_in() {
     }
 }
 
-/// What begins like one of its requests, in a call of few bytes, is something else.
+/// A stream that begins like an HTTP/1 request, in a call of few bytes, and continues differently is not reported as
+/// HTTP/1.
 #[test]
 fn what_only_begins_like_http1_is_not() {
     let host = Host::compiled();
@@ -205,7 +207,7 @@ fn what_only_begins_like_http1_is_not() {
             }
         }
     }
-    // And is found for what it is.
+    // A RESP command that follows such bytes is detected as RESP.
     let command = b"*1\r\n$4\r\nPING\r\n";
     let calls = [&b"POST"[..], b"ed by somebody\n", command].map(|piece| (0, piece.to_vec()));
     for ends in ENDS {
@@ -215,7 +217,7 @@ fn what_only_begins_like_http1_is_not() {
     }
 }
 
-/// In mid-connection it takes headers and what goes with them, in one call or in several.
+/// In mid-connection, detection needs HEADERS frames and the frames that belong to them, in one call or over several.
 #[test]
 fn http2_is_known_in_mid_connection_by_its_streams() {
     let host = Host::compiled();
@@ -232,7 +234,7 @@ fn http2_is_known_in_mid_connection_by_its_streams() {
     assert_eq!(taken("attach", &again)[..2], [0, 0], "a stream is opened once");
 }
 
-/// No two streams ever have one framer.
+/// Two streams never share a framer.
 #[test]
 fn a_framer_in_use_is_nobody_elses() {
     let host = Host::compiled();

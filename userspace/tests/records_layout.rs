@@ -1,8 +1,8 @@
-//! The Rust mirror of the records against `bpf/records.h`, every field where C has it.
+//! Compares the Rust mirror of the records with `bpf/records.h`, field by field.
 //!
-//! The object itself cannot serve: its BTF has only types that maps, globals and prototypes name,
-//! and records are locals of the programs. So the same compiler lays out the same header once
-//! more, with one global of each struct.
+//! The BPF object cannot be used for this: its BTF contains only types named by maps, globals and
+//! prototypes, and records are locals of the programs. So the same compiler compiles the same
+//! header once more, with one global of each struct.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::btf::{Btf, HasSize};
 use rpcprobe::records::{LAYOUT, SIZES};
 
-/// Structs whose C side ends in an array that is sent only in part: Rust leaves it out.
+/// Structs whose C definition ends in an array that is sent only in part. The Rust mirror omits the
+/// array.
 const WITH_TAIL: [(&str, &str); 9] = [
     ("RecExec", "path"),
     ("RecSyscallPath", "path"),
@@ -43,7 +44,7 @@ fn declared() -> Vec<String> {
         .collect()
 }
 
-/// The first of the compilers bpf/Makefile looks for.
+/// The first available of the compilers that bpf/Makefile looks for.
 fn compiler() -> String {
     let given = std::env::var("CLANG").ok();
     let known = ["clang-19", "clang-18", "clang-17", "clang"].map(String::from);
@@ -57,7 +58,7 @@ fn compiler() -> String {
         .expect("the compiler that built the kernel side")
 }
 
-/// An object whose BTF has every record.
+/// Compiles an object whose BTF contains every record.
 fn object(dir: &Path) -> PathBuf {
     let mut source = String::from("#include \"kernel_types.h\"\n#include \"records.h\"\n");
     for name in declared() {
@@ -155,7 +156,7 @@ fn every_struct_is_as_large_as_on_the_kernel_side() {
     with_btf(|btf| {
         for (name, size) in SIZES {
             let c = record(btf, name);
-            // What is sent of those with a tail ends where it begins, plus what there is of it.
+            // For a struct with a tail, the mirrored size ends where the tail begins.
             let begins = |tail: &str| members(&c).into_iter().find(|(field, _)| field == tail);
             let sent = match tail(name) {
                 Some(tail) => begins(tail).expect("it has its tail").1,

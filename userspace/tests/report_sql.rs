@@ -1,4 +1,5 @@
-//! Reports against an independent reader: DuckDB computes every statistic from the Parquet files.
+//! Checks reports against an independent reader: DuckDB computes every statistic from the Parquet
+//! files.
 
 mod common;
 
@@ -69,7 +70,7 @@ fn labels_group_captures_and_several_have_a_report_each() {
     assert_eq!((&by_label["in_capture"], &by_label["not_conserved"]), (&900.into(), &0.into()));
     let groups = &by_label["kinds"][0]["groups"]["listed"];
     let one = &each["reports"][0]["kinds"][0];
-    // Two of the same content: twice the requests, in twice the time.
+    // Two captures with the same content: twice the requests in twice the time.
     assert_eq!(groups[0]["name"], "change=after");
     assert_eq!(groups[1]["name"], "change=before");
     assert_eq!(groups[1]["requests"], one["requests"]);

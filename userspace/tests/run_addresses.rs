@@ -1,4 +1,4 @@
-//! Captures tell nobody where the kernel lies: no address of its own is in them.
+//! Captures do not reveal where the kernel lies in memory: they contain no kernel addresses.
 
 mod common;
 
@@ -16,8 +16,8 @@ use rpcprobe::engine::event::What;
 use rpcprobe::records::*;
 use zerocopy::FromBytes;
 
-/// Pipes, a disk, locks ($1: the convoy) and page faults; Unix sockets; connections and datagrams through two
-/// devices. Says of each device the number of its namespace and its own.
+/// A workload with pipes, a disk, locks ($1: the convoy), page faults and Unix sockets, and with connections and
+/// datagrams over two devices. It prints the namespace number and the interface number of each device.
 const WORK: &str = r#"
 a=rwa$$ b=rwb$$
 trap 'ip netns del $a; ip netns del $b; rm -f "$1.data"' EXIT
@@ -54,7 +54,8 @@ for i in range(100): c.sendall(b"x" * 1000); c.recv(1000); d.send(b"x"); d.recv(
 wait
 "#;
 
-/// What that must have left records of, or it shows nothing. Disks not: there may be none.
+/// Record kinds that the workload must have produced, otherwise the test proves nothing. Block device records are left
+/// out because there may be no disk.
 const KINDS: [u8; 9] = [
     REC_SWITCH_SYS,
     REC_WAKING,
@@ -67,19 +68,19 @@ const KINDS: [u8; 9] = [
     REC_PACKET,
 ];
 
-/// An 8-byte number, and by how many bits it was shifted: to the right by those of a cache line or page.
+/// Right shifts of an 8-byte number that are checked: none, by a cache line, and by a page.
 const SHIFTS: [u32; 3] = [0, 6, 12];
 
-/// Where x86-64 kernels have their memory (Documentation/arch/x86/x86_64/mm.rst): the upper half, but for
-///  - what lies from `ffffff00_00000000` up to the kernel's text, in which there are no objects (stacks of 16-bit
-///    programs, firmware): any small u32 with one of -1 behind it reads like that;
-///  - the last 16 MiB: they lie there in every kernel, and small negative numbers read like that.
+/// Where x86-64 kernels have their memory (Documentation/arch/x86/x86_64/mm.rst): the upper half, except
+/// - from `ffffff00_00000000` up to the kernel's text, which holds no objects (stacks of 16-bit programs, firmware):
+///   any small u32 followed by a -1 reads like such an address;
+/// - the last 16 MiB, which lie there in every kernel: small negative numbers read like such an address.
 struct Addresses {
     begin: u64,
 }
 
 impl Addresses {
-    /// With five levels of page tables the upper half begins lower.
+    /// With five-level page tables the upper half begins lower.
     fn of_this_kernel() -> Addresses {
         let cpus = std::fs::read_to_string("/proc/cpuinfo").expect("/proc/cpuinfo");
         let five_levels = cpus.split_whitespace().any(|word| word == "la57");
@@ -98,13 +99,13 @@ fn number_at(record: &[u8], at: usize) -> Option<u64> {
     record.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
 }
 
-/// Whether an error code (include/linux/err.h: MAX_ERRNO) begins within the number at `at`, whose last bytes are
-/// then the code's first.
+/// Whether an error code (include/linux/err.h: MAX_ERRNO) begins within the number at `at`. The last bytes of this
+/// number are then the first bytes of the error code.
 fn is_cut_from_an_error(record: &[u8], at: usize) -> bool {
     (at + 1..at + 8).any(|at| number_at(record, at).is_some_and(|n| n >= -4095i64 as u64))
 }
 
-/// What looks like an address, by kind of record, offset in it, and shift.
+/// Numbers that look like addresses, by record kind, offset in the record, and shift.
 #[derive(Default)]
 struct Suspects {
     records: BTreeMap<u8, usize>,
@@ -128,8 +129,9 @@ impl Suspects {
         }
     }
 
-    /// Where numbers of 8 bytes lie, at multiples of 8, one address is one too many. Elsewhere it is parts of
-    /// two numbers that are looked at: those of two times, say, read like an address once in 50,000.
+    /// At offsets that are multiples of 8, where 8-byte numbers lie, a single unshifted address is an error. At other
+    /// offsets the number consists of parts of two numbers: parts of two timestamps, for example, read like an address
+    /// once in 50,000.
     fn convicted(self) -> Vec<String> {
         let too_many = |(kind, at, shift): &(u8, usize, u32), numbers: &BTreeSet<u64>| {
             let by_chance =
@@ -169,7 +171,8 @@ fn no_address_of_the_kernels_is_in_a_capture() {
     }
     assert_eq!(suspects.convicted(), [""; 0]);
 
-    // A u32 has no room for an address, but for a part of one: what it is made of is all that it may be.
+    // A u32 has no room for a whole address, but has room for a part of one: a device number must consist of nothing
+    // but the numbers printed.
     let said = text(&capture.output.stdout);
     let numbers: Vec<u32> = said.split_whitespace().map(|n| n.parse().expect("numbers")).collect();
     let expected = numbers.chunks(2).map(|n| n[0] << 16 | n[1] & 0xffff).collect();

@@ -13,7 +13,7 @@ use rpcprobe::model::{Category, Kind, Segment};
 
 const ROUNDS: &str = "5";
 
-/// Whether files there are on a block device (its major number is not 0).
+/// Whether files in this directory are on a block device (its major number is not 0).
 fn on_a_block_device(directory: &Path) -> bool {
     let dev = std::fs::metadata(directory).expect("a directory").dev();
     libc::major(dev) != 0
@@ -41,7 +41,7 @@ fn waits_for_a_block_device_name_the_request_waited_for() {
     let letters: Vec<char> = said.trim().chars().collect();
     assert_eq!(requests.len(), letters.len(), "{requests:#?}");
 
-    // How often each access waited for what it should have.
+    // For each kind of access: how often it waited for the expected request.
     let mut right: BTreeMap<char, usize> = letters.iter().map(|letter| (*letter, 0)).collect();
     let mut unattributed = 0;
     for ((request, segments), letter) in requests.iter().zip(&letters) {
@@ -58,14 +58,14 @@ fn waits_for_a_block_device_name_the_request_waited_for() {
                 "{letter}: {segment:?}"
             );
             match letter {
-                // Of the parts of a long read the last one.
+                // The wait for a long read names the part that completed last.
                 'd' => {
                     let bytes = detail.strip_prefix("read of ").and_then(|rest| {
                         rest.split(' ').next().and_then(|bytes| bytes.parse::<u64>().ok())
                     });
                     bytes.is_some_and(|bytes| bytes < 8 << 20) && detail.contains(" in pread64")
                 }
-                // All of the short ones were merged.
+                // All of the short reads were merged.
                 'm' => detail.starts_with("read of 65536 bytes") && detail.contains("io_getevents"),
                 'a' => detail.starts_with("read of ") && detail.contains(" in pread64"),
                 'f' => detail.starts_with("read of ") && detail.contains(" in a page fault"),
@@ -79,16 +79,16 @@ fn waits_for_a_block_device_name_the_request_waited_for() {
             println!("{letter}: {request:?} {segments:#?}");
         }
     }
-    // Of a wake-up that the kernel did not tell of, only when it was is known.
+    // For a wake-up that left no record, only its time is known.
     let counts = capture.manifest().counts;
     let unseen = counts.wakes_restored + counts.switches_missed;
     assert!(unattributed <= unseen, "{unattributed} requests, {unseen} wake-ups unseen");
-    // A device may be faster than its reader falls asleep, and the journal may do a write.
+    // A device may complete a read before the reader sleeps, and the journal thread may do a write.
     let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 2).collect();
     assert!(wrong.is_empty(), "less than twice of five times: {wrong:?}");
 }
 
-/// A file system with a journal of 1 MiB, which commits when that is full and not before.
+/// An ext4 file system with a 1 MiB journal, which commits when the journal is full and not before (`commit=300`).
 struct SmallJournal(tempfile::TempDir);
 
 fn done(command: &mut Command) {
@@ -102,7 +102,7 @@ impl SmallJournal {
         let (image, place) = (directory.path().join("image"), directory.path().join("place"));
         std::fs::File::create(&image).and_then(|file| file.set_len(96 << 20)).expect("an image");
         std::fs::create_dir(&place).expect("a place to mount it");
-        // Nothing is left to be written after it is mounted.
+        // Everything is initialized by mkfs, so nothing remains to be written after mounting.
         let whole = "lazy_itable_init=0,lazy_journal_init=0";
         let options = ["-q", "-F", "-b", "1024", "-J", "size=1", "-E", whole];
         done(Command::new("mkfs.ext4").args(options).arg(&image));
@@ -125,7 +125,8 @@ impl Drop for SmallJournal {
     }
 }
 
-/// Whoever needs room in a full journal waits for a commit that it asked for, or makes room itself.
+/// A task that needs room in a full journal either waits for a commit that it requested, or makes room itself. This
+/// wait must be reported as `Journal`, not as `BlockIo`.
 #[test]
 fn a_full_journal_is_told_from_a_slow_device() {
     let Some(_turn) = needs_kernel() else { return };
@@ -148,7 +149,7 @@ fn a_full_journal_is_told_from_a_slow_device() {
     let room = ", in mkdir, to make room in the full journal";
     let making_room = of(Category::Journal).filter(|s| detail(s).ends_with(room));
     assert!(making_room.count() >= 5, "{requests:#?}");
-    // Others may write the same buffers now and then.
+    // Other tasks may write the same buffers now and then.
     let writes = of(Category::BlockIo).filter(|s| !detail(s).starts_with("read"));
     let writes_ns: u64 = writes.map(|s| s.duration_ns).sum();
     let journal_ns: u64 = of(Category::Journal).map(|s| s.duration_ns).sum();

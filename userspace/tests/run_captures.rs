@@ -1,4 +1,4 @@
-//! Captures of real programs on the real kernel, and what must be in them.
+//! Captures of real programs on the real kernel, and what they must contain.
 
 mod common;
 
@@ -18,7 +18,7 @@ use rpcprobe::capture::reader::Reader;
 use rpcprobe::model::{Category, Evidence, Kind, Reason, Request, Segment};
 use tempfile::TempDir;
 
-/// Mode 3 on the 300 expressions.
+/// Captures frpc in mode 3 on the 300 expressions.
 fn mode_3(options: &[&str]) -> Capture {
     let stdin = stdin_from(frpc("expressions.txt"));
     Capture::of(options, &[&frpc("frpc"), "-m", "3"], stdin).succeeded()
@@ -51,7 +51,7 @@ fn mode_3_gives_one_pipe_request_an_expression() {
     }
 }
 
-/// Its records come out of the rings as they are made, however small these are.
+/// Calibration reads its records from the rings as they are produced, so even small rings suffice.
 #[test]
 fn calibration_needs_no_large_rings() {
     let Some(_turn) = needs_kernel() else { return };
@@ -63,7 +63,7 @@ fn calibration_needs_no_large_rings() {
     }
 }
 
-/// Batches of 16 over pipes; shared memory; a Unix socket.
+/// Mode 4 sends batches of 16 over pipes, mode 5 uses shared memory, mode 6 a Unix socket.
 #[test]
 fn modes_4_to_6_give_a_request_for_each_batch_and_expression() {
     let Some(_turn) = needs_kernel() else { return };
@@ -82,11 +82,11 @@ fn modes_4_to_6_give_a_request_for_each_batch_and_expression() {
     }
 }
 
-/// On one CPU the two sides find the word changed, or each other asleep, in all orders.
+/// On one CPU, the two sides find the word changed, or each other asleep, in all orders.
 ///
-/// A client that has made no call to wait has its answer from when the word changed, some nanoseconds
-/// before the server's call to wake it, which is the first that a capture knows of it. Who reads the clock
-/// in between has logged the end before (2 of 90,000 requests, by 8 and 38 ns).
+/// A client that made no call to wait has its answer as soon as the word changes, some nanoseconds before the server's
+/// call to wake it. That call is the first record of the change. A client that reads the clock in between has logged an
+/// end before the recorded one (2 of 90,000 requests, by 8 and 38 ns).
 #[test]
 fn turns_in_shared_memory_are_the_clients_requests() {
     let Some(_turn) = needs_kernel() else { return };
@@ -125,8 +125,8 @@ fn turns_in_shared_memory_are_the_clients_requests() {
 #[test]
 fn almost_nothing_of_mode_3_is_unattributed() {
     let Some(_turn) = needs_kernel() else { return };
-    // Some machines have threads under which no hook runs, and so context switches that leave no
-    // record. A capture with one of them tells nothing about how well the others are explained.
+    // On some machines no hook runs in certain threads, so some context switches leave no record. Such a capture says
+    // nothing about how well the other requests are explained.
     let mut captures = (0..5).map(|_| mode_3(&[]));
     let capture = captures.find(|capture| capture.manifest().counts.switches_missed == 0);
     let requests = capture.expect("a capture with all context switches").checked();
@@ -212,7 +212,7 @@ fn the_slowest_is_explained_without_its_number() {
     assert_eq!(json["request"]["latency_ns"], slowest_ns);
 }
 
-/// Requests that are not there are looked for with another word.
+/// If only other kinds were looked for, the report names the command that looks for all kinds.
 #[test]
 fn a_capture_without_requests_says_what_to_do() {
     let Some(_turn) = needs_kernel() else { return };
@@ -245,7 +245,7 @@ fn a_kind_that_there_is_none_of_is_said() {
     }
 }
 
-/// The outputs for people and for programs tell the same.
+/// The text and JSON outputs agree with the tables.
 #[test]
 fn report_requests_and_explain_agree_with_the_tables() {
     let Some(_turn) = needs_kernel() else { return };
@@ -302,7 +302,7 @@ fn measure_gives_one_exec_request_an_evaluation() {
             Kind::Exec => {
                 assert_eq!(request.status, Some(0), "{request:?}");
                 assert!(request.method.as_ref().is_some_and(|path| path.ends_with("/frpc")));
-                // Where some time is unattributed, its phase may be as well.
+                // If some time is unattributed, the phase of that time may be unknown too.
                 let known = time_in(Category::Unattributed, segments) == 0;
                 for phase in ["fork", "exec", "dynamic linking", "program", "exit"] {
                     let there = segments.iter().any(|segment| segment.phase == Some(phase));
@@ -327,7 +327,7 @@ fn measure_gives_one_exec_request_an_evaluation() {
     let all_ns = sum_ns(&|request, _| request.latency_ns);
     assert!(unattributed_ns * 20 <= all_ns, "{unattributed_ns} of {all_ns} ns unattributed");
 
-    // What measure timed includes what the request is: from before its fork to after its wait.
+    // The time that `measure` took includes the request: it runs from before the fork to after the wait.
     let timed = fs::read_to_string(&results).unwrap();
     let timed: Vec<u64> = (timed.lines().filter_map(|line| line.rsplit(',').next()))
         .filter_map(|elapsed| elapsed.parse().ok())
@@ -382,7 +382,7 @@ fn competitors_for_the_cpu_are_named() {
     let Some(_turn) = needs_kernel() else { return };
     let competitors = Competitors::start(8);
     let run_queue = [Category::RunqueueWakeup, Category::RunqueuePreempted];
-    // A capture lasts some milliseconds: with luck nobody else gets a CPU in one of them.
+    // A capture lasts some milliseconds, and it can happen that no competitor gets a CPU during one.
     for _ in 0..20 {
         let requests = mode_3(&[]).checked();
         assert_eq!(kinds(&requests), [(Kind::Pipe, 300)].into());
@@ -402,7 +402,7 @@ fn competitors_for_the_cpu_are_named() {
 #[test]
 fn lost_records_are_counted_and_mark_what_they_touch() {
     let Some(_turn) = needs_kernel() else { return };
-    // Far more records between two looks at a ring than the smallest ring holds.
+    // Produces far more records between two reads of a ring than the smallest ring holds.
     let chatty = "dd bs=1 count=200000 if=/dev/zero of=/dev/null 2>/dev/null; exit 3";
     let options = ["--ring-kib", "4"];
     let capture = Capture::of(&options, &["sh", "-c", chatty], Stdio::null());
@@ -425,7 +425,7 @@ fn lost_records_are_counted_and_mark_what_they_touch() {
         .filter_map(|(request, _)| request.reason.clone())
         .collect();
     assert!(!reasons.is_empty());
-    // The number is beside the reason, so that a reason can be shared.
+    // The number is stored beside the reason, so that requests can share a reason.
     let counted =
         |reason: &Reason| reason.to_string().contains(|letter: char| letter.is_ascii_digit());
     assert!(!reasons.iter().any(counted), "{reasons:?}");
@@ -435,7 +435,8 @@ fn lost_records_are_counted_and_mark_what_they_touch() {
     assert!(said(["records", "lost"]) && said(["incomplete", "lost"]), "{report}");
 }
 
-/// Calibration loses records with small rings, before the capture begins.
+/// With small rings, calibration loses records before the capture begins. These are not counted as losses of the
+/// capture.
 #[test]
 fn losses_before_the_capture_are_none_of_its_own() {
     let Some(_turn) = needs_kernel() else { return };
@@ -444,7 +445,7 @@ fn losses_before_the_capture_are_none_of_its_own() {
     for loss in &manifest.losses {
         assert!(manifest.start_ns <= loss.first_ns && loss.first_ns <= loss.last_ns, "{loss:?}");
     }
-    // The events say the same, so attributing again does.
+    // The event file says the same, so attributing again yields the same losses.
     let output =
         rpcprobe([OsStr::new("attribute"), OsStr::new("-q"), capture.path().as_os_str()]).output();
     assert!(output.unwrap().status.success());
@@ -464,7 +465,7 @@ fn scope_target_is_a_whole_capture_and_says_what_it_cannot_name() {
     assert!(head.contains("--scope target"), "{head}");
 }
 
-/// Every text of a capture in which a path could be.
+/// All texts of a capture that could contain a path.
 fn texts(capture: &Capture) -> Vec<Vec<u8>> {
     let (rows, segments) = capture.tables();
     let mut texts: Vec<_> =
@@ -478,7 +479,7 @@ fn texts(capture: &Capture) -> Vec<Vec<u8>> {
     texts
 }
 
-/// What was opened under the capture, and what was inherited, goes by the name it was opened by.
+/// Files opened during the capture and inherited files are named by the path they were opened with.
 #[test]
 fn files_go_by_their_names() {
     let Some(_turn) = needs_kernel() else { return };
@@ -511,7 +512,7 @@ fn no_paths_keeps_paths_out_of_every_file() {
     let name = "a-name-nobody-else-has";
     let secret = scratch.path().join(name);
     fs::write(&secret, "x").unwrap();
-    // The name comes by a variable: the command line is in the manifest anyway.
+    // The name is passed in a variable, because the manifest contains the command line anyway.
     let capture = |options: &[&str]| {
         let parent = TempDir::new().unwrap();
         let mut command = run(parent.path(), options, &["sh", "-c", "cat \"$SECRET\""]);

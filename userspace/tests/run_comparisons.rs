@@ -1,4 +1,4 @@
-//! `ab`, `diff` and `whatif` on real runs, and on what is no good.
+//! `ab`, `diff` and `whatif` on real runs, and on input that they must refuse.
 
 mod common;
 
@@ -12,7 +12,7 @@ use common::capture::stdin_from;
 use common::{assert_no_crash, assert_refused, frpc, needs_kernel, open_directory, rpcprobe, text};
 use serde_json::Value;
 
-/// `rpcprobe` with these arguments in a directory, and what came of it.
+/// Runs `rpcprobe` with these arguments in a directory.
 fn at(directory: &Path, arguments: &[&str]) -> Output {
     rpcprobe(arguments).current_dir(directory).output().expect("rpcprobe runs")
 }
@@ -29,7 +29,7 @@ fn json(output: Output) -> Value {
     serde_json::from_str(&printed).expect("JSON")
 }
 
-/// Fails unless all parts sum to their totals.
+/// Fails unless the parts of every comparison sum to its total.
 fn assert_adds_up(comparison: &Value) {
     let kinds = comparison["kinds"].as_array().expect("kinds");
     assert!(!kinds.is_empty());
@@ -42,7 +42,7 @@ fn assert_adds_up(comparison: &Value) {
     }
 }
 
-/// `ab` of the evaluator in mode 3 against itself.
+/// `ab` of frpc in mode 3 against itself.
 fn ab_of_mode_3(directory: &Path, options: &[&str]) -> Output {
     let mut arguments = vec!["ab"];
     arguments.extend(options);
@@ -66,14 +66,14 @@ fn pairs_are_run_compared_and_kept() {
     assert_eq!(comparison["basis"], "random_pairs");
     assert_eq!(comparison["verdict"], "no_verdict");
     let kind = &comparison["kinds"][0];
-    // Each run read all of standard input, from its begin.
+    // Each run read all of standard input from the beginning.
     assert_eq!((&kind["kind"], &kind["a_requests"]), (&"pipe".into(), &900.into()));
     assert_eq!(kind["b_requests"], 900);
     for name in ["a.1", "b.3"] {
         assert!(directory.path().join("rpcprobe.ab").join(name).join("events.bin").exists());
     }
 
-    // The same from what was kept: figures are equal to the last digit.
+    // `diff` of the kept captures gives exactly the same figures.
     let again = json(at(directory.path(), &["diff", "rpcprobe.ab", "--json"]));
     assert_eq!(again["kinds"], comparison["kinds"]);
     let sides = ["--", "rpcprobe.ab/a.1", "rpcprobe.ab/a.2", "---", "rpcprobe.ab/b.1"];
@@ -85,11 +85,11 @@ fn pairs_are_run_compared_and_kept() {
     assert_eq!(by_label["basis"], "one_capture_each");
     assert_adds_up(&by_label);
 
-    // Two captures: intervals of these only.
+    // Two captures: the intervals hold for these captures only.
     let two = at(directory.path(), &["diff", "rpcprobe.ab/a.1", "rpcprobe.ab/b.1"]);
     let said = succeeded(two);
     assert!(said.contains("No verdict: one capture a side"), "{said}");
-    // 300 requests of which long runs are alike have none, and say so.
+    // 300 requests with long runs of similar latencies get no intervals, and the output says so.
     let kind = &by_label["kinds"][0];
     let without = !kind["no_intervals"].is_null();
     for statistic in kind["statistics"].as_array().expect("statistics") {
@@ -98,7 +98,7 @@ fn pairs_are_run_compared_and_kept() {
     assert_eq!(said.contains("within these captures only"), !without, "{said}");
     assert_eq!(said.contains("No intervals: 300 requests of A"), without, "{said}");
 
-    // The fast and the slow of one capture; nothing passes.
+    // The fast and the slow half of one capture. Time ranges that match no request are refused.
     let capture = "rpcprobe.ab/a.1";
     let listing = ["requests", capture, "--sort", "latency", "-n", "150", "--json"];
     let slower = json(at(directory.path(), &listing));
@@ -112,7 +112,7 @@ fn pairs_are_run_compared_and_kept() {
     let nothing = at(directory.path(), &["diff", capture, "--a", "from=1h", "--b", "to=1h"]);
     assert_refused(&nothing, 1, &["nothing to compare", "A: no requests", "B: "]);
 
-    // Without what the pipes' requests waited for.
+    // An estimate without the pipe requests' `user` time.
     let estimate = json(at(directory.path(), &["whatif", capture, "--without", "user", "--json"]));
     let kind = &estimate["kinds"][0];
     let taken = kind["taken"].as_array().expect("taken");
@@ -153,7 +153,7 @@ fn what_is_not_kept_is_gone() {
 #[test]
 fn a_pair_in_which_a_command_fails_is_left_out() {
     let Some(_turn) = needs_kernel() else { return };
-    // Fails in its second run.
+    // The command fails in its second run.
     let fails = "echo >> runs; if [ $(wc -l < runs) = 2 ]; then echo broken >&2; exit 3; fi";
     let captures = ["a.1", "a.2", "a.3", "ab.json", "b.1", "b.2", "b.3", "comparison.json"];
     for (keep, left) in [("all", &captures[..]), ("nothing", &["ab.json", "comparison.json"])] {
@@ -187,7 +187,8 @@ fn a_signal_keeps_the_pairs_that_are_whole() {
         assert_eq!(ab.try_wait().expect("waiting"), None);
         thread::sleep(Duration::from_millis(20));
     }
-    // It goes on to the run; as from Ctrl-C, but for who is told.
+    // `ab` passes the signal on to the run, as for Ctrl-C, except that only `ab` itself receives
+    // it.
     let killed = Command::new("kill").args(["-TERM", &ab.id().to_string()]).status();
     assert!(killed.expect("kill runs").success());
     let output = ab.wait_with_output().expect("rpcprobe ends");
@@ -258,7 +259,7 @@ fn what_cannot_be_compared_is_said() {
     fs::write(&manifest, whole).expect("written");
     let output = at(directory.path(), &["whatif", "one", "--without", "disk"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    // One request a side.
+    // One request on each side.
     let single = json(at(directory.path(), &["diff", "one", "one", "--json"]));
     assert_adds_up(&single);
 }

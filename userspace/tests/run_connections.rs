@@ -1,5 +1,5 @@
-//! Connections: opened for one request, waiting to be accepted; and all ways to move bytes through
-//! them, against the programs' own stamps and counts.
+//! Connections that are opened for one request or wait to be accepted, and all ways to move bytes through connections,
+//! compared with the programs' own timestamps and counts.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn python(script: &str) -> Capture {
     Capture::of(&[], &["python3", "-c", script], Stdio::null()).succeeded()
 }
 
-/// The requests of that kind, in order of time, all complete.
+/// The requests of this kind in order of time. All must be complete.
 fn complete_of(capture: &Capture, kind: Kind) -> Requests {
     let mut requests = capture.checked();
     requests.retain(|(request, _)| request.kind == kind);
@@ -56,7 +56,8 @@ fn a_connection_for_one_request_belongs_to_it() {
     }
 }
 
-/// connect() comes back at once, and poll() tells when the connection is there.
+/// A non-blocking connect() returns at once, and poll() reports the established connection. The connection still
+/// belongs to its request.
 #[test]
 fn so_does_one_that_is_opened_without_waiting() {
     let Some(_turn) = needs_kernel() else { return };
@@ -70,7 +71,7 @@ fn so_does_one_that_is_opened_without_waiting() {
     }
 }
 
-/// A client that comes from the same port every time, to a server that closes first, so that the port is free again at once.
+/// A client that uses the same port every time, and a server that closes first, so that the port is free again at once.
 const SAME_PORT: &str = "
 import os, socket, sys
 question, answer, rounds = sys.argv[1].encode(), sys.argv[2].encode(), 30
@@ -92,7 +93,8 @@ for i in range(rounds):
 os.wait()
 ";
 
-/// Their bytes are numbered anew, anywhere, each time.
+/// Each new connection between the same ports starts at arbitrary sequence numbers. Its requests must be kept apart
+/// from those of the earlier connections.
 #[test]
 fn connections_between_the_same_ports_are_told_apart() {
     let Some(_turn) = needs_kernel() else { return };
@@ -105,7 +107,7 @@ fn connections_between_the_same_ports_are_told_apart() {
         for (request, segments) in &requests {
             let sizes = (request.request_bytes, request.response_bytes);
             assert_eq!(sizes, (Some(question.len() as u64), Some(answer.len() as u64)));
-            // A turn begins as its connection is opened.
+            // A turn begins with the opening of its connection.
             let opens = kind == Kind::Tcp;
             assert_eq!(mentions(segments, "connect tcp"), opens, "{segments:#?}");
         }
@@ -114,7 +116,7 @@ fn connections_between_the_same_ports_are_told_apart() {
     }
 }
 
-/// Client and server in one script; the client prints when each of its requests began and ended.
+/// Client and server in one script. The client prints the start and end of each of its requests.
 const STAMPED: &str = "
 import os, socket, time
 s = socket.create_server(('127.0.0.1', 0))
@@ -184,7 +186,7 @@ fn requests_wait_for_their_connections_to_be_accepted() {
             Kind::Unix,
         ),
     ] {
-        // The server is busy for 10 ms after each request: the next, sent at once, waits for it.
+        // The server is busy for 10 ms after each request. The next request is sent at once and waits for it.
         let script = format!(
             "
 import os, socket, time
@@ -202,12 +204,12 @@ os.wait()
         assert_eq!(requests.len(), 10, "{requests:?}");
         let waited_ns: u64 =
             requests[1..].iter().map(|(_, all)| time_in(Category::QueueAccept, all)).sum();
-        // Some machines have threads under which no hook runs: then a switch can be missing.
+        // On some machines no hook runs in certain threads, so a switch can be missing.
         assert!(waited_ns >= 6 * 9_500_000, "{requests:#?}");
     }
 }
 
-/// A server that echoes what it gets in the way of the argument; the client counts what comes back.
+/// A server that echoes its input in the way `way` names. The client counts the bytes that come back.
 fn moved_by(way: &str, bytes: usize) -> Requests {
     let script = format!(
         "
@@ -277,7 +279,7 @@ fn bytes_are_counted_whichever_way_they_move() {
 #[test]
 fn pipes_are_counted_when_bytes_are_spliced() {
     let Some(_turn) = needs_kernel() else { return };
-    // The client gives its pages away; the server tees each question to a log, which it reads itself, and
+    // The client gives its pages away (vmsplice). The server tees each request to a log, which it reads itself, and
     // moves it from pipe to pipe.
     let script = "
 import ctypes, os
@@ -312,7 +314,7 @@ os.wait()
 #[test]
 fn connections_may_end_in_any_way() {
     let Some(_turn) = needs_kernel() else { return };
-    // Answered; answered with bytes left unread; reset; with out-of-band data in between.
+    // Connections that are answered, answered with bytes left unread, reset, and used with out-of-band data in between.
     let script = "
 import os, socket, struct
 s = socket.create_server(('127.0.0.1', 0))
@@ -342,7 +344,7 @@ os.wait()
 #[test]
 fn what_io_uring_moves_is_said_to_be_missing() {
     let Some(_turn) = needs_kernel() else { return };
-    // io_uring_setup(2 entries): nothing more is needed to have a ring.
+    // io_uring_setup(2 entries) is enough to create a ring.
     let script = "
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -351,7 +353,7 @@ print(fd >= 0)
 ";
     let capture = python(script);
     if text(&capture.output.stdout) != "True\n" {
-        return; // not allowed here
+        return; // io_uring is not allowed here
     }
     let warned = |line: &str| line.starts_with("! io_uring is used by python3/");
     let report = capture.report();

@@ -1,4 +1,4 @@
-//! Requests of datagrams, against the clients' own counts.
+//! Datagram requests, compared with the clients' own counts.
 
 mod common;
 
@@ -10,13 +10,13 @@ use rpcprobe::model::{Category, Kind, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
 
-/// Runs a command and checks the laws.
+/// Runs a command under capture and checks the laws.
 fn captured(command: &[&str]) -> (Requests, String) {
     let capture = Capture::of(&[], command, Stdio::null()).succeeded();
     (capture.checked(), text(&capture.output.stdout))
 }
 
-/// Runs `echo ARGUMENTS` and checks that every answer its clients counted is one request, complete.
+/// Runs `echo ARGUMENTS`, and checks that every answer counted by its clients is one complete request.
 fn echoed(arguments: &str, kind: Kind) -> Requests {
     let command: Vec<&str> = [echo()].into_iter().chain(arguments.split_whitespace()).collect();
     let (requests, said) = captured(&command);
@@ -28,8 +28,8 @@ fn echoed(arguments: &str, kind: Kind) -> Requests {
     requests
 }
 
-/// Whether next to all time of the requests is explained, given a capture whose context switches are
-/// all there: where this machine lost some, it is made again.
+/// Fails unless at least 99 % of the requests' time is explained. A capture can miss context switches on this machine,
+/// so up to five captures are tried.
 fn assert_explained(arguments: &str, kind: Kind) -> Requests {
     let unexplained = |requests: &Requests| share_of(Category::Unattributed, requests);
     let mut tries = (0..5).map(|_| echoed(arguments, kind));
@@ -104,7 +104,7 @@ fn what_is_sent_again_belongs_to_the_request() {
     let Some(_turn) = needs_kernel() else { return };
     let requests = echoed("-t udp -n 6 -l 3 -b 50", Kind::Udp);
     let tries: u64 = requests.iter().map(|(request, _)| request.request_bytes.unwrap() / 50).sum();
-    // Every third of them was lost, and the last was not.
+    // Every third datagram was lost, and the last one was not.
     assert_eq!(tries - tries / 3, 6);
     for (request, _) in &requests {
         assert_eq!(request.response_bytes, Some(50));
@@ -113,8 +113,8 @@ fn what_is_sent_again_belongs_to_the_request() {
     }
 }
 
-/// A client in one network namespace asks a server in another, over devices whose packets are
-/// smaller than what it sends; every third datagram is lost on the way.
+/// A client in one network namespace sends requests to a server in another, over devices whose packets are smaller than
+/// the larger of the datagrams. The server leaves every fourth datagram unanswered.
 const TWO_NAMESPACES: &str = r#"
 a=rpa$$ b=rpb$$
 trap 'ip netns del $a; ip netns del $b' EXIT
@@ -153,7 +153,7 @@ fn datagrams_meet_across_network_namespaces() {
     let mut found: Vec<_> =
         requests.iter().filter(|(request, _)| request.kind == Kind::Udp).collect();
     found.sort_by_key(|(request, _)| request.start_ns);
-    // The unanswered one and the next, which is sent after it without any answer between, are one.
+    // The unanswered request and the next one, sent after it without an answer in between, are one request.
     assert_eq!(found.len(), 31, "{found:#?}");
     for (request, _) in &found[..30] {
         assert!(request.complete && request.server.is_some(), "{request:?}");
@@ -195,6 +195,6 @@ fn a_client_of_a_server_elsewhere_waits_for_a_peer() {
         assert_eq!((request.request_bytes, request.response_bytes), (Some(3), Some(3)));
         waited_ns += time_in(Category::IdlePeer, segments);
     }
-    // Some machines have threads under which no hook runs: then a wake-up can be missing.
+    // On some machines no hook runs in certain threads, so a wake-up can be missing.
     assert!(waited_ns >= 7 * 2_500_000, "{requests:?}");
 }

@@ -1,4 +1,4 @@
-//! What `rpcprobe doctor` says of this kernel, beside what a capture finds.
+//! What `rpcprobe doctor` says of this kernel, compared with what a capture finds.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn hooks_are_attached_as_doctor_says() {
             let name = hook["name"].as_str().expect("a name").to_owned();
             (name, hook["attached_as"].as_str().map(str::to_owned))
         })
-        // Those of `attach` and `--stacks`, which doctor tries, too.
+        // `doctor` also tries the hooks of `attach` and `--stacks`, which a plain capture does not use.
         .filter(|(name, _)| !name.starts_with("task") || name == "task_rename")
         .filter(|(name, _)| name != "sw:cpu-clock")
         .collect();
@@ -37,7 +37,7 @@ fn hooks_are_attached_as_doctor_says() {
     assert_eq!(said["sys_enter"].as_deref(), Some("tp_btf"));
 }
 
-/// Lockdown shows in securityfs only.
+/// Lockdown is visible only in securityfs. `doctor` must not deny it where securityfs is not mounted.
 #[test]
 fn lockdown_is_not_denied_where_it_cannot_be_seen() {
     let Some(_turn) = needs_kernel() else { return };
@@ -49,7 +49,8 @@ fn lockdown_is_not_denied_where_it_cannot_be_seen() {
     }
 }
 
-/// What `doctor` tried is what a capture gets; where nothing can be attached, who asks for it is told, and nothing is run.
+/// A capture attaches exactly the functions that `doctor` could hook. Where none can be hooked, `run --direct-hooks`
+/// says so and runs nothing.
 #[test]
 fn functions_are_hooked_as_doctor_says() {
     let Some(_turn) = needs_kernel() else { return };

@@ -1,5 +1,5 @@
-//! What other programs read: that a trace, CSV and JSON agree with SQL over the capture, that no name and no broken file does
-//! harm, and that man pages and completions name every command.
+//! Exports for other programs: traces, CSV and JSON agree with SQL over the capture, hostile names and damaged files do
+//! no harm, and man pages and completions name every command.
 
 mod common;
 
@@ -19,7 +19,8 @@ use common::{frpc, needs_kernel, python, rpcprobe, text};
 
 const HOSTILE: &str = "=1+2,</script><script>\n\t\u{1b}[2J\u{202e}\"';\u{0}{\"a\":1}";
 
-/// Exports the capture with these options, which stand for the requests for which `condition` holds, and compares with SQL.
+/// Exports the capture with these options and compares the export with SQL. `condition` is the SQL condition that
+/// selects the same requests as the options.
 fn agrees(capture: &Path, condition: &str, options: &[&str]) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/export/read_back.py");
     let mut command = Command::new(python());
@@ -29,7 +30,7 @@ fn agrees(capture: &Path, condition: &str, options: &[&str]) {
     assert!(output.status.success() && said.contains("agree with SQL"), "{options:?}: {said}");
 }
 
-/// A capture of so many requests made up; most of them were made for another.
+/// A synthetic capture with this many requests. Most of them name a parent request.
 fn made_up(requests: u64) -> TempDir {
     made(requests, &|_, _| {})
 }
@@ -38,7 +39,7 @@ fn made(requests: u64, change: &dyn Fn(&mut Request, &mut Vec<Segment>)) -> Temp
     let directory = TempDir::new().expect("a directory");
     made_up_with(directory.path(), requests, &|request, segments| {
         let id = request.request_id;
-        // The parent's row comes before, later, or never.
+        // The parent's row comes earlier, comes later, or does not exist.
         request.parent_request_id = [None, Some(id - 1), Some(id + 2)][(id % 3) as usize];
         request.parent_certainty = request.parent_request_id.map(|_| Certainty::Likely);
         request.detached = id.is_multiple_of(9);
@@ -100,7 +101,7 @@ fn a_real_capture_agrees_with_sql() {
     let command = [&*frpc("frpc"), "-m", "3"];
     let capture = Capture::of(&[], &command, Stdio::from(input)).succeeded();
     agrees(&capture.path(), "true", &[]);
-    // Whole programs, with requests inside them.
+    // Requests of whole programs, with other requests inside them.
     let command = ["sh", "-c", "for i in 1 2 3; do /bin/true | cat; done"];
     let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
     agrees(&capture.path(), "true", &[]);
@@ -128,7 +129,7 @@ fn what_is_no_capture_is_said_and_leaves_nothing() {
             let said = text(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{format}: {said}");
             assert!(said.contains(what) && !said.contains("panicked"), "{format} {what}: {said}");
-            // Of two tables the first may be whole.
+            // Of the two CSV tables, the first may already be complete.
             let left = names(files.path());
             assert!(left.iter().all(|name| name.starts_with("export.requests.")), "{left:?}");
         }
@@ -193,7 +194,7 @@ fn an_export_takes_the_place_of_files_only() {
         assert!(output.status.code() == Some(1) && said.contains(why), "{said}");
     }
     assert_eq!(fs::read(path("victim")).expect("read"), b"kept");
-    // One that exists is replaced; nobody else can read what the capture does not share.
+    // An existing file is replaced. Others may read the new file only if they may read the capture.
     for (mode, expected) in [(0o700, 0o600), (0o755, 0o644)] {
         fs::set_permissions(capture.path(), fs::Permissions::from_mode(mode)).expect("a mode");
         fs::write(path("trace"), b"old").expect("written");
@@ -228,7 +229,7 @@ fn what_is_interrupted_leaves_nothing() {
     let mut command = rpcprobe(["export", "--perfetto", "trace"]);
     let command = command.arg(capture.path()).current_dir(files.path()).stderr(Stdio::null());
     let mut child = command.spawn().expect("rpcprobe runs");
-    // Until it has begun to write.
+    // Waits until it has begun to write.
     while names(files.path()).len() == 1 {
         assert!(child.try_wait().expect("a child").is_none(), "it ended before it was interrupted");
         std::thread::yield_now();
@@ -288,7 +289,7 @@ fn man_pages_and_completions_name_every_command() {
         }
     }
     assert!(seen > 10, "{seen} commands");
-    // As bash asks when somebody types `rpcprobe ex<Tab>`.
+    // Completes as bash does when a user types `rpcprobe ex<Tab>`.
     let ask = r#"source "$1"; COMP_WORDS=(rpcprobe ex); COMP_CWORD=1; _rpcprobe rpcprobe ex rpcprobe; echo "${COMPREPLY[@]}""#;
     let output = Command::new("bash").args(["-euc", ask, "bash"]).arg(path(bash)).output();
     let output = output.expect("bash runs");

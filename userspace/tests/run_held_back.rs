@@ -1,4 +1,4 @@
-//! Answers that the kernel holds back after their servers have written them, against what the client measured.
+//! Answers whose end the kernel holds back after the server has written it, compared with the client's measurements.
 
 mod common;
 
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 const ROUNDS: &str = "40";
 const HEADLINE: &str = "the kernel held back the end of ";
 
-/// Requests, the mean round that the client saw without its own part, and the capture.
+/// Requests, the client's mean round-trip time without its own work (ns), and the capture.
 type Seen = (Vec<(Request, Vec<Segment>)>, f64, Capture);
 
 fn seen(capture: Capture, said: &str, kind: Kind) -> Seen {
@@ -28,7 +28,7 @@ fn seen(capture: Capture, said: &str, kind: Kind) -> Seen {
     (requests, round_ns - own_ns, capture)
 }
 
-/// Of `split_pair.py`, the server alone is traced.
+/// Runs `split_pair.py` with only the server traced.
 fn server_alone(protocol: &str, nagle: &str, kind: Kind) -> Seen {
     let script = peer("split_pair.py");
     let parent = TempDir::new().expect("a temporary directory");
@@ -47,7 +47,7 @@ fn mean(requests: &[(Request, Vec<Segment>)], of: impl Fn(&Request) -> u64) -> f
     sum_ns as f64 / requests.len() as f64
 }
 
-/// Whether the report's first lines, before its first empty one, tell of it.
+/// The statement about held-back answers in the first paragraph of the report, if there is one.
 fn headline(capture: &Capture) -> Option<String> {
     let report = capture.report();
     let first = report.split("\n\n").next().expect("a report");
@@ -93,7 +93,7 @@ fn what_nagle_holds_back_is_told_of_turns() {
     held_back_by_nagle("plain", Kind::Tcp);
 }
 
-/// Their requests are known to have ended before the rest leaves.
+/// With framing, the end of a request is known before the kernel sends the rest of the answer.
 #[test]
 fn what_nagle_holds_back_is_told_of_framed_answers() {
     held_back_by_nagle("http1", Kind::Http1);
@@ -115,7 +115,7 @@ fn without_nagle_nothing_is_held_back() {
     }
 }
 
-/// With both ends traced it is inside the request, and only there.
+/// With both ends traced, the wait is part of the request's latency and is not reported as held back.
 #[test]
 fn with_both_ends_the_wait_is_part_of_the_request() {
     let Some(_turn) = needs_kernel() else { return };

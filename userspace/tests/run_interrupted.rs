@@ -1,4 +1,5 @@
-//! Ctrl-C while the tables are made: what is left is said, and it is whole.
+//! Ctrl-C while the tables are written: the message says what is left, and what is left is
+//! complete.
 
 mod common;
 
@@ -27,14 +28,14 @@ fn endless() -> Child {
     start(load)
 }
 
-/// Waits until more than so much of it has been captured.
+/// Waits until more than `bytes` bytes of events have been captured.
 fn until_captured(at: &Path, bytes: u64) {
     until("events are captured", || {
         fs::metadata(at.join("events.bin")).is_ok_and(|found| found.len() > bytes)
     });
 }
 
-/// Sends the signal when the table is being written, and waits for the end.
+/// Sends the signal while the request table is being written, and waits for the end.
 fn interrupted(child: Child, at: &Path, signal: i32) -> Output {
     until("the table is begun", || at.join("requests.parquet.tmp").exists());
     kill(child.id() as i32, signal);
@@ -48,7 +49,8 @@ fn names(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// What `run` leaves can be attributed, and interrupting that changes nothing.
+/// An interrupted `run` leaves events that can be attributed. Interrupting `attribute` changes
+/// nothing.
 #[test]
 fn what_is_captured_is_whole_without_tables() {
     let Some(_turn) = needs_kernel() else { return };
@@ -79,7 +81,8 @@ fn what_is_captured_is_whole_without_tables() {
         assert!(contents(&at) == before, "something has changed");
     }
 
-    // And as slow as it is, it says so: in plain lines, since there is no terminal.
+    // Attributing takes long enough to print progress. Without a terminal, progress is printed in
+    // plain lines.
     let begin = Instant::now();
     let output = attribute().output().unwrap();
     let (took, said) = (begin.elapsed(), text(&output.stderr));
@@ -91,7 +94,8 @@ fn what_is_captured_is_whole_without_tables() {
         let how_far = line.contains(" % of ") || line.contains(" read, ");
         assert!((is_of("attributing") || is_of("adding up")) && how_far, "{line}");
     }
-    // The first line of each after 2 s, then one every 5 s; what is neither's takes less than 2 s.
+    // Each phase prints its first line after 2 s, then one every 5 s. Work outside both phases
+    // takes less than 2 s.
     let mut silent_s = took.as_secs_f64() - 2.0;
     for work in ["attributing", "adding up"] {
         let of_it = said.lines().filter(|line| line.starts_with(&format!("rpcprobe: {work}: ")));
@@ -99,13 +103,13 @@ fn what_is_captured_is_whole_without_tables() {
         let told_s: Vec<u64> = of_it.map(|line| seconds(line).expect("seconds")).collect();
         assert!(told_s.first().is_none_or(|first_s| *first_s >= 2), "{said}");
         assert!(told_s.windows(2).all(|pair| pair[0] + 5 <= pair[1]), "{said}");
-        // Whole seconds are told.
+        // The lines give whole seconds.
         silent_s -= told_s.last().map_or(3.0, |last_s| *last_s as f64 + 6.0);
     }
     assert!(silent_s < 0.0, "{silent_s} s without a word of {took:?}: {said}");
 }
 
-/// Before anything is captured, or run.
+/// The signal arrives before anything is captured and before the target runs.
 #[test]
 fn a_signal_during_the_start_leaves_nothing() {
     let Some(_turn) = needs_kernel() else { return };
@@ -161,7 +165,8 @@ fn attach_ends_by_the_first_signal_and_stops_by_the_second() {
     assert_eq!(names(&at), ["events.bin", "manifest.json"]);
 }
 
-/// As shells start what stands before `&` in a script.
+/// Shells start a background command (`&`) of a script with SIGINT ignored. `attach` must end on
+/// SIGINT all the same.
 #[test]
 fn attach_ends_by_a_signal_that_it_was_started_to_ignore() {
     let Some(_turn) = needs_kernel() else { return };

@@ -1,5 +1,5 @@
-//! What users try first: Redis under its own benchmark, at 1, 50 and 500 connections, the client traced, the server, or both
-//! inside a script. The short form of `experiments/load`.
+//! Redis under its own benchmark, a likely first use, at 1, 50 and 500 connections, with the client, the server, or
+//! both inside a script traced. A short form of `experiments/load`.
 
 mod common;
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const CONNECTIONS: [usize; 3] = [1, 50, 500];
 const REQUESTS: usize = 4000;
-/// Of a GET, whatever the number of connections. (`experiments/load`: 7 to 22.)
+/// Upper bound of the mean number of segments of a GET, for any number of connections. (`experiments/load`: 7 to 22.)
 const MOST_SEGMENTS: usize = 40;
 
 fn free_port() -> String {
@@ -23,7 +23,7 @@ fn free_port() -> String {
     listener.local_addr().expect("an address").port().to_string()
 }
 
-/// A server that is not traced, or not yet.
+/// A Redis server started outside the capture.
 struct Server {
     port: String,
     child: Child,
@@ -52,7 +52,7 @@ fn benchmark(port: &str, connections: usize) -> Vec<String> {
     command.split(' ').map(Into::into).collect()
 }
 
-/// Every GET is there, once and whole, in few segments; the laws hold.
+/// Every GET is found exactly once, complete and in few segments, and the laws hold.
 fn check(capture: Capture, what: &str) {
     let mut requests = capture.succeeded().checked();
     requests.retain(|(request, _)| request.kind == Kind::Resp);
@@ -95,7 +95,7 @@ fn of_the_server_alone() {
     }
 }
 
-/// With programs that are requests themselves around all of it.
+/// Client and server run inside a script whose programs are requests themselves.
 #[test]
 fn of_both_inside_a_script() {
     let Some(_turn) = needs_kernel() else { return };

@@ -1,5 +1,4 @@
-//! Requests of which only one end is traced, against the client's own counts: what they call is known
-//! all the same.
+//! Requests with only one end traced, compared with the client's own counts: their methods are known all the same.
 
 mod common;
 
@@ -17,15 +16,15 @@ use tempfile::TempDir;
 enum Traced {
     Client,
     Server,
-    /// By `attach`, before there is a connection.
+    /// The server, by `attach` before the connection exists.
     ServerAttached,
 }
 
-/// A program of `tests/peers` that can be a server alone: `serve ...`, or a client: `ask PORT ...`.
+/// A program of `tests/peers` that runs as a server alone (`serve ...`) or as a client alone (`ask PORT ...`).
 struct Pair {
     script: String,
     kind: Kind,
-    /// Arguments of the server.
+    /// Further arguments of the server.
     serving: Vec<&'static str>,
 }
 
@@ -38,7 +37,7 @@ impl Pair {
         [&[python(), &self.script, "serve"], &self.serving[..]].concat()
     }
 
-    /// Runs both, and checks that what the client counted is what was found, name by name.
+    /// Runs both ends, and checks that the requests found match the client's counts, name by name.
     fn check(&self, traced: Traced, arguments: &[&str]) -> Vec<Request> {
         let parent = TempDir::new().expect("a temporary directory");
         let (capture, said) = match traced {
@@ -98,7 +97,7 @@ impl Pair {
         hear_attached(&mut stderr);
         let said = self.ask(&port, arguments);
         kill(attach.id() as i32, libc::SIGTERM);
-        // It may say more before it ends.
+        // `attach` may print more before it ends.
         std::io::copy(&mut stderr, &mut std::io::sink()).expect("text");
         let output = attach.wait_with_output().expect("rpcprobe ends");
         server.end();
@@ -129,13 +128,14 @@ fn redis_commands_have_names() {
     for traced in ALL {
         pair.check(traced, &["arrays", "30"]);
     }
-    // What `attach` finds may be the middle of something that only looks so.
+    // This form is not tested with `attach`, which may see the middle of other data that only looks like it.
     for traced in [Traced::Client, Traced::Server] {
         pair.check(traced, &["lines", "30"]);
     }
 }
 
-/// Waiting for a busy server is in the request, as a queue, though nothing tells when its clients sent it.
+/// The time in which a request waits for a busy server is part of the request, as a queue, although the sending clients
+/// are not traced.
 fn busy_server(transport: &'static str, kind: Kind) {
     let Some(_turn) = needs_kernel() else { return };
     let pair = Pair { serving: vec![transport], ..Pair::new("busy_pair.py", kind) };
@@ -151,7 +151,7 @@ fn busy_server(transport: &'static str, kind: Kind) {
         println!("{transport}: {mean_ns} of {clients_ns} ns");
         let most = if kind == Kind::Tcp { 1.0 } else { 1.05 };
         assert!((0.95..=most).contains(&(mean_ns / clients_ns)), "{mean_ns} of {clients_ns} ns");
-        // Of four that ask all the time, three wait for the fourth.
+        // Four clients send requests all the time, so three wait while one is served.
         let queued_ns: u64 =
             requests.iter().map(|(_, segments)| time_in(Category::QueueSocket, segments)).sum();
         let share = queued_ns as f64 / all_ns as f64;
@@ -186,7 +186,7 @@ fn what_waits_for_a_busy_server_has_begun_when_it_arrived_over_udp() {
     busy_server("udp", Kind::Udp);
 }
 
-/// Of a question in two packets, both before its connection is accepted, it is known when each came.
+/// A request in two packets, both before its connection is accepted: the arrival time of each packet is known.
 #[test]
 fn what_arrives_before_accept_is_told_packet_by_packet() {
     let server = "socket.create_server(('127.0.0.1', 0))";
@@ -205,7 +205,7 @@ fn what_arrives_before_accept_is_told_write_by_write() {
     arrives_before_accept(server, "name", client, Kind::Unix);
 }
 
-/// `server`, `port`, `client`: the listener, its name, and what is connected to it, in Python.
+/// `server`, `port`, `client`: Python code for the listener, its name, and a client connected to it.
 fn arrives_before_accept(server: &str, port: &str, client: &str, kind: Kind) {
     let Some(_turn) = needs_kernel() else { return };
     let serve = format!(
@@ -252,8 +252,8 @@ fn arrives_before_accept(server: &str, port: &str, client: &str, kind: Kind) {
     assert!(waited_ns >= 49_000_000, "{segments:?}");
 }
 
-/// Three questions come in three writes, which end elsewhere: when each byte came is known, whatever of those before
-/// had been read by then.
+/// Three requests arrive in three writes with other boundaries than the requests. The arrival time of each byte is
+/// known, however many of the earlier bytes had been read by then.
 #[test]
 fn what_is_read_in_parts_has_arrived_in_writes() {
     let Some(_turn) = needs_kernel() else { return };
@@ -302,9 +302,9 @@ fn what_is_read_in_parts_has_arrived_in_writes() {
         bytes == Some(wanted[0]) && times.iter().all(|(ms, wanted_ms)| about(*ms, *wanted_ms))
     };
     assert!(is(first, [3, 0, 0, 0]), "{told:?}");
-    // Its first two bytes came with those before, the others 40 ms later, and it slept for 100.
+    // Its first two bytes arrived with the first request, the others 40 ms later. The server slept for 100 ms.
     assert!(is(second, [6, 100, 40, 60]), "{told:?}");
-    // Its first byte came then, too, while the server slept; the others 110 ms later.
+    // Its first byte arrived with the second request while the server slept, the others 110 ms later.
     assert!(is(third, [6, 110, 50, 0]), "{told:?}");
 }
 
@@ -324,8 +324,8 @@ fn an_answer_that_comes_while_the_first_question_is_written_is_told_over_unix_st
     comes_early(listener, "name", client, Kind::Unix);
 }
 
-/// The answer comes before all of a connection's first question is written: it has been there since then, whatever the client did
-/// until it read it. `listener`, `port`, `client`: as above.
+/// The answer arrives before all of the connection's first request is written. Its wait to be read counts from its
+/// arrival, whatever the client does before reading it. `listener`, `port`, `client`: as for `arrives_before_accept()`.
 fn comes_early(listener: &str, port: &str, client: &str, kind: Kind) {
     let Some(_turn) = needs_kernel() else { return };
     let serve = format!(
@@ -338,7 +338,7 @@ fn comes_early(listener: &str, port: &str, client: &str, kind: Kind) {
         time.sleep(0.05)\n\
         while c.recv(65536): pass\n"
     );
-    // More than the buffers have room for.
+    // More than the socket buffers hold.
     let ask = format!(
         "import socket, sys, time\n\
         c = {client}\n\

@@ -1,5 +1,5 @@
-//! The page and the figures: that they agree with SQL over the capture, that a browser shows them as they are meant, and
-//! that no name and no broken file does harm.
+//! The HTML page and the figures: they agree with SQL over the capture, a browser shows them as intended, and hostile
+//! names and damaged files do no harm.
 
 mod common;
 
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use common::made_up::{made_up, made_up_with};
 use common::{python, rpcprobe, text};
 
-/// A name that is markup, and much else that must not be.
+/// A name that contains markup and other text that must not be interpreted.
 const HOSTILE: &str =
     "</script><script>window.pwned=1</script><img src=x onerror=\"window.pwned=1\">\n\u{2028}'\"&lt;<b>%{x}$x$";
 
@@ -53,7 +53,7 @@ fn figures_and_page_agree_with_sql() {
     }
 }
 
-/// Names of a capture's threads and methods are whatever programs choose.
+/// A capture in which names of threads and methods are hostile: programs choose these names.
 fn hostile(directory: &Path, requests: u64) {
     made_up_with(directory, requests, &|request, segments| {
         if request.kind != Kind::Exec {
@@ -153,7 +153,7 @@ fn a_page_takes_the_place_of_files_only() {
     assert_eq!(fs::read(path("victim")).expect("read"), b"kept");
     let output = page(&[&path("capture")], &path("nowhere/page.html"));
     assert!(!output.status.success() && text(&output.stderr).contains("nowhere"));
-    // One that exists is replaced; nobody else can read what the capture does not share.
+    // An existing file is replaced. Others cannot read the page of a capture that is not shared.
     fs::write(path("page.html"), b"old").expect("written");
     fs::set_permissions(path("capture"), fs::Permissions::from_mode(0o700)).expect("a mode");
     assert!(made(&[&path("capture")], &path("page.html")).starts_with("<!doctype html>"));
@@ -161,13 +161,13 @@ fn a_page_takes_the_place_of_files_only() {
     assert_eq!(mode.permissions().mode() & 0o777, 0o600);
 }
 
-/// Writes a program.
+/// Writes an executable file.
 fn executable(file: &Path, content: &str) {
     fs::write(file, content).expect("written");
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("a mode");
 }
 
-/// By what stands in place of sudo, which passes on nothing of the user's environment, of xdg-open and of a browser.
+/// Scripts replace sudo, which passes none of the user's environment on, xdg-open and the browser.
 #[test]
 fn a_page_is_opened_by_the_user_who_called_sudo() {
     const SOMEBODY: u32 = 54_321; // an id that no user database has
@@ -178,7 +178,7 @@ fn a_page_is_opened_by_the_user_who_called_sudo() {
     }
     let parent = TempDir::new().expect("a directory");
     let path = |name: &str| parent.path().join(name);
-    // The user may write into it.
+    // The user may write to this directory.
     fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
     fs::create_dir(path("capture")).expect("a directory");
     made_up(&path("capture"), 30);
@@ -209,7 +209,7 @@ fn a_page_is_opened_by_the_user_who_called_sudo() {
     let expected = format!("{SOMEBODY} {SOMEBODY} /home/somebody {}\n", page.display());
     assert_eq!(fs::read_to_string(&told).expect("it was opened"), expected);
     assert_eq!(fs::metadata(&page).expect("a page").uid(), SOMEBODY);
-    // A browser that stays, as one does where no desktop starts it, is not waited for.
+    // A browser that keeps running, as one does that no desktop starts, is not waited for.
     let its_pid = path("pid");
     let stays = format!("#!/bin/sh\necho $$ > {}\nexec sleep 60\n", its_pid.display());
     executable(&path("stays"), &stays);
@@ -218,7 +218,7 @@ fn a_page_is_opened_by_the_user_who_called_sudo() {
     let pid = fs::read_to_string(&its_pid).expect("it was begun");
     let stopped = Command::new("kill").arg(pid.trim()).status().expect("kill runs");
     assert!(stopped.success(), "{pid} had ended");
-    // Without a browser that works, what to do is said, and the page is there.
+    // If no browser works, the message says what to do, and the page exists.
     let output = open("false");
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.contains("open -page.html in one"), "{said}");
@@ -261,7 +261,7 @@ fn figures_are_listed_and_refuse_what_they_cannot_show() {
     let points = figure["data"].as_array().expect("traces").iter();
     let points: usize = points.map(|trace| trace["x"].as_array().map_or(0, Vec::len)).sum();
     assert!(succeeded && (1..=3).contains(&points), "{json}");
-    // The same ones from a file, and by standard input.
+    // The same requests, named in a file and on standard input.
     let file = capture.path().join("ids");
     let named = file.to_str().expect("UTF-8");
     fs::write(&file, "3,1\n2").expect("written");
@@ -276,7 +276,7 @@ fn figures_are_listed_and_refuse_what_they_cannot_show() {
         let (succeeded, _, said) = run(&of_file);
         assert!(!succeeded && said.contains(why), "{held}: {said}");
     }
-    // Number 17 is incomplete.
+    // Request 17 is incomplete.
     fs::write(&file, (1..=50).map(|id| format!("{id} ")).collect::<String>()).expect("written");
     let (succeeded, _, said) = run(&of_file);
     assert!(succeeded && said.contains("incomplete: not in the figure"), "{said}");

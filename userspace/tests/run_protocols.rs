@@ -1,4 +1,4 @@
-//! Requests inside byte streams whose framing is followed, against the clients' own counts.
+//! Requests inside byte streams whose framing is parsed, compared with the clients' own counts.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn share_of(category: Category, requests: &Requests) -> f64 {
     spent_ns as f64 / all_ns as f64
 }
 
-/// Runs the pair, and checks that the client's calls are the requests, method by method.
+/// Runs grpc_pair.py, and checks that the requests found are the client's calls, method by method.
 fn grpc(options: &[&str], form: &str, calls: usize, concurrency: usize, bytes: usize) -> Requests {
     let numbers = [calls, concurrency, bytes].map(|number| number.to_string());
     let script = peer("grpc_pair.py");
@@ -151,7 +151,8 @@ fn oncrpc_calls_and_replies_meet_by_xid() {
     assert!(share_of(Category::Unattributed, &requests) <= 0.01);
 }
 
-/// What two sockets speak is seen by who reads, too, until the first call to send is at its end.
+/// The reading side, too, detects the protocol of two sockets until the first sending call has ended. A reply that
+/// arrives before the end of the call that sent the request must be found.
 #[test]
 fn a_reply_before_the_end_of_the_call_that_asks_is_found() {
     let Some(_turn) = needs_kernel() else { return };
@@ -166,8 +167,8 @@ fn all_answered(calls: usize, requests: &Requests) {
     }
 }
 
-/// What is remembered of a socket's queue is not that of an earlier one at the same address: it counts where a reader
-/// takes a datagram before it is seen in the queue, as one does that asks again and again.
+/// The recorded state of a socket's queue must not be taken for that of an earlier socket at the same address. This
+/// matters if a reader takes a datagram before it is seen in the queue, as a polling reader does.
 #[test]
 fn datagrams_of_sockets_at_one_address_are_told_apart() {
     let Some(_turn) = needs_kernel() else { return };
@@ -186,14 +187,14 @@ fn oncrpc_over_datagrams_is_one_request_however_often_it_is_sent() {
     assert_eq!(requests.len(), 50 * 4, "nothing besides");
     let sent_again = |request: &Request| request.retransmissions.expect("a number") as usize;
     assert_eq!(requests.iter().map(|(request, _)| sent_again(request)).sum::<usize>(), again);
-    // From the first call on, not from the one that was heard.
+    // Latency counts from the first call, not from the retransmission that was answered.
     for (request, _) in requests.iter().filter(|(request, _)| sent_again(request) > 0) {
         assert!(request.latency_ns >= 10_000_000, "{request:?}");
     }
     assert!(share_of(Category::Unattributed, &requests) <= 0.01);
 }
 
-/// A capture with tables of so many elements.
+/// A capture with kernel tables of the sizes in `tables`.
 fn with_tables(tables: &str, command: &[&str]) -> (Requests, Manifest, String) {
     let parent = tempfile::TempDir::new().expect("a temporary directory");
     let mut run = rpcprobe(["run", "-o"]);
@@ -205,7 +206,8 @@ fn with_tables(tables: &str, command: &[&str]) -> (Requests, Manifest, String) {
     (capture.checked(), capture.manifest(), said)
 }
 
-/// More connections in the middle of a message than are followed at a time: what cannot be told says so.
+/// More connections are in the middle of a message than can be followed at a time. Requests that cannot be followed
+/// must say so.
 #[test]
 fn connections_beyond_those_that_are_followed_are_told() {
     const CONNECTIONS: usize = 100;
@@ -224,19 +226,20 @@ fn connections_beyond_those_that_are_followed_are_told() {
     let whys = [Reason::NotFollowed { why }, Reason::NotFollowedBefore { why }];
     let torn = of_kind.iter().filter(|r| r.reason.as_ref().is_some_and(|r| whys.contains(r)));
     let torn = torn.count();
-    // Of those in the middle of an answer 64 framers, of three or four a connection, are left.
+    // Of the connections in the middle of an answer, 64 framers are left; a connection has three or four.
     assert!(told as usize >= CONNECTIONS - 64 && torn >= CONNECTIONS - 64, "{told} {torn}");
     assert!(said.contains("messages could not be followed inside a connection"), "{said}");
     let framers =
         manifest.tables.iter().find(|table| table.name == "framers").expect("it is there");
     assert_eq!(framers.bound, 64);
     assert!(framers.let_go >= told, "{framers:?}");
-    // Who is between two messages loses nothing: those of the last round.
+    // Connections between two messages lose nothing: the requests of the last round are complete.
     let complete = of_kind.iter().filter(|request| request.complete).count();
     assert!(complete >= CONNECTIONS, "{complete}");
 }
 
-/// A connection that the kernel side has forgotten is counted anew: what is whose is not known then.
+/// The kernel side counts a forgotten connection anew. Which bytes belong to which request is then unknown, and the
+/// requests must say so.
 #[test]
 fn forgotten_channels_are_told() {
     const CONNECTIONS: usize = 300;
@@ -261,7 +264,7 @@ fn forgotten_channels_are_told() {
     assert!(told.count() >= 3 * CONNECTIONS, "{others:?}");
 }
 
-/// What a call moves is followed up to a bound.
+/// Messages moved by one call are followed up to a bound. Beyond it there is a gap, and the report says so.
 #[test]
 fn a_long_pipeline_is_a_gap_and_told() {
     let Some(_turn) = needs_kernel() else { return };
@@ -279,15 +282,15 @@ fn a_long_pipeline_is_a_gap_and_told() {
     assert!(said.contains("messages could not be followed inside a connection"), "{said}");
     let requests: Vec<_> = requests.iter().filter(|(r, _)| r.kind == Kind::Resp).collect();
     assert!((1000..5000).contains(&requests.len()), "{}", requests.len());
-    // It rests before each of the last: then they are followed again.
+    // The client pauses before each of the last commands, so these are followed again.
     assert!(requests.iter().rev().take(19).all(|(request, _)| request.complete));
 }
 
-/// Runs redis-server and redis-benchmark, which are to exchange so many commands of each name.
+/// Runs redis-server and redis-benchmark, and checks that the expected number of commands of each name is found.
 fn redis(arguments: &str, commands: &[(&str, usize)]) -> Requests {
     let directory = tempfile::TempDir::new().expect("a temporary directory");
     let socket = directory.path().join("redis").display().to_string();
-    // It listens (SO_ACCEPTCON), not only has a name.
+    // Waits until the socket listens (SO_ACCEPTCON), not only until it has a name.
     let script = format!(
         "redis-server --port 0 --unixsocket {socket} --save '' --dir {dir} >/dev/null & \
          until grep -q ' 00010000 .*{socket}' /proc/net/unix; do sleep 0.02; done; \
@@ -296,7 +299,7 @@ fn redis(arguments: &str, commands: &[(&str, usize)]) -> Requests {
     );
     let (requests, _) = captured(&[], &["bash", "-c", &script]);
     let found = found(Kind::Resp, &requests);
-    // The benchmark first asks for two settings of the server.
+    // The benchmark first queries two settings of the server.
     let all = commands.iter().copied().chain([("CONFIG GET", 2)]);
     let all: BTreeMap<_, _> = all.map(|(name, count)| (name.to_string(), count)).collect();
     assert_eq!(found, all, "{arguments}");
@@ -329,7 +332,7 @@ fn redis_commands_are_known_by_their_names_alone() {
     assert_eq!(found(Kind::Resp, &capture.checked()), unknown);
 }
 
-/// A connection whose begin was seen speaks HTTP/2 only if it begins so.
+/// A connection whose start was captured speaks HTTP/2 only if it starts with the preface.
 #[test]
 fn what_only_looks_like_frames_is_turns() {
     let Some(_turn) = needs_kernel() else { return };
@@ -341,7 +344,7 @@ fn what_only_looks_like_frames_is_turns() {
     }
 }
 
-/// Numbers before messages, as so many protocols have, are no frames of another protocol.
+/// Length prefixes before messages, as many protocols have them, are not taken for frames of another protocol.
 #[test]
 fn what_has_its_length_before_it_is_turns() {
     let Some(_turn) = needs_kernel() else { return };
@@ -352,7 +355,7 @@ fn what_has_its_length_before_it_is_turns() {
     assert_eq!((turns, others), (wanted, None));
 }
 
-/// Ordinary protocols, as their messages are laid out.
+/// Connections with messages laid out as in ordinary protocols are turns.
 #[test]
 fn ordinary_streams_are_turns() {
     let Some(_turn) = needs_kernel() else { return };
@@ -363,7 +366,7 @@ fn ordinary_streams_are_turns() {
     assert_eq!((requests.len(), others), (wanted, None));
 }
 
-/// What a connection speaks is seen, unless the user says otherwise; also when it is attributed again.
+/// The protocol of a connection is detected unless the user gives `--request`, to `run` or when attributing again.
 #[test]
 fn the_user_may_say_what_requests_are() {
     const REQUESTS: usize = 40;
@@ -380,7 +383,7 @@ fn the_user_may_say_what_requests_are() {
     };
     let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
     assert_eq!(of(&capture), [((Kind::Http1, Certainty::Sure), REQUESTS)]);
-    // Two at a time are one turn.
+    // Two pipelined requests are one turn.
     let turns = [((Kind::Tcp, Certainty::Likely), REQUESTS / 2)];
     let again = rpcprobe(["attribute", "-q", "--request", "tcp"]).arg(capture.path()).status();
     assert!(again.expect("it runs").success());
@@ -391,7 +394,7 @@ fn the_user_may_say_what_requests_are() {
     assert_eq!(of(&capture), []);
 }
 
-/// However a stream's bytes lie in the messages of sendmmsg() and recvmmsg().
+/// HTTP/1 messages are found however their bytes are spread over the messages of sendmmsg() and recvmmsg().
 #[test]
 fn frames_are_found_in_the_messages_of_one_call() {
     const REQUESTS: usize = 40;
@@ -406,7 +409,8 @@ fn frames_are_found_in_the_messages_of_one_call() {
     assert!(requests.iter().all(|(r, _)| r.complete && r.status == Some(200)), "{requests:?}");
 }
 
-/// Nothing crashes, nothing is endless, the events can be read, and requests tile.
+/// With hostile bytes on a connection nothing crashes or hangs, the events can be read, and segments tile their
+/// requests.
 #[test]
 fn hostile_bytes_do_no_harm() {
     let Some(_turn) = needs_kernel() else { return };
@@ -417,8 +421,8 @@ fn hostile_bytes_do_no_harm() {
     }
 }
 
-/// One thread of the client reads all replies: a call lasts until the thread that made it is back, and
-/// what lies between is a phase of its own.
+/// One thread of the client reads all replies. A call lasts until the thread that made it has a CPU again, and the time
+/// since the reply was read is the phase `hand-over`.
 #[test]
 fn an_answer_read_for_another_thread_ends_when_that_one_has_a_cpu() {
     const CALLS: usize = 100;
@@ -441,7 +445,7 @@ fn an_answer_read_for_another_thread_ends_when_that_one_has_a_cpu() {
         let tail: Vec<_> =
             segments.iter().skip_while(|segment| segment.phase != Some("hand-over")).collect();
         if tail.is_empty() {
-            continue; // who called was not asleep
+            continue; // the caller was not asleep
         }
         handed += 1;
         assert!(woken_ns < back_ns, "{line}: {request:?}");

@@ -1,4 +1,4 @@
-//! Which end of a connection asks, where that is not who writes first.
+//! Which end of a connection makes the requests, where that is not the end that writes first.
 
 mod common;
 
@@ -11,8 +11,8 @@ use common::{needs_kernel, python, rpcprobe};
 use rpcprobe::model::{Certainty, Kind, Request};
 use tempfile::TempDir;
 
-/// A server that greets whoever connects and takes 5 ms for an answer, a thread a connection; eight clients in threads ask 20 times
-/// each, and rest for 10 ms in between. It says the number of its server.
+/// A server that greets each client and takes 5 ms for an answer, with one thread per connection. Eight client threads
+/// send 20 requests each, with pauses of 10 ms. Prints the server's process id.
 const GREETS: &str = r#"
 import os, socket, sys, threading, time
 
@@ -67,7 +67,7 @@ fn a_server_that_greets_is_asked_all_the_same() {
         for (request, _) in turns {
             let served = request.server.as_ref().map(|end| end.pid);
             assert_eq!((served, request.complete), (Some(server), true), "{request:#?}");
-            // "0\r\n" to "19\r\n", and the same after "250 ".
+            // Requests are "0\r\n" to "19\r\n", and answers are the same after "250 ".
             let asked_bytes = request.request_bytes.expect("both ends are traced");
             assert!((3..=4).contains(&asked_bytes), "{request:#?}");
             assert_eq!(request.response_bytes, Some(4 + asked_bytes), "{request:#?}");
@@ -76,8 +76,9 @@ fn a_server_that_greets_is_asked_all_the_same() {
     }
 }
 
-/// A server of datagrams that answers each 4 ms after it came, many at a time; `registered`: on a port below those that the
-/// kernel gives out, else on one of these. Eight clients in one process ask as fast as they are answered. It says the number of both.
+/// A datagram server that answers each datagram 4 ms after it arrived, with many in progress. `registered`: on a port
+/// below the range that the kernel assigns, otherwise on a port of this range. Eight clients in one process send as
+/// fast as they are answered. Prints the process ids of server and clients.
 const BUSY: &str = r#"
 import heapq, os, select, socket, sys, threading, time
 
@@ -122,7 +123,7 @@ sys.stdin.read()
 os.kill(clients, 9)
 "#;
 
-/// Captures for half a second what the processes do.
+/// Captures the processes for half a second.
 fn attached(pids: &[&str]) -> Vec<Request> {
     let parent = TempDir::new().expect("a temporary directory");
     let mut attach = rpcprobe(["attach", "-d", "500ms", "-o"]);
@@ -133,7 +134,8 @@ fn attached(pids: &[&str]) -> Vec<Request> {
     capture.checked().into_iter().map(|(request, _)| request).collect()
 }
 
-/// At the `attach` questions are open, so the first datagram of most flows is an answer.
+/// When `attach` starts, requests are in flight, so the first datagram of most flows is an answer. Client and server
+/// must be told apart all the same.
 #[test]
 fn a_busy_server_of_datagrams_is_asked_whatever_is_seen_first() {
     let Some(_turn) = needs_kernel() else { return };
@@ -164,7 +166,7 @@ fn a_busy_server_of_datagrams_is_asked_whatever_is_seen_first() {
                 right += 1;
             }
             assert!(right > 100, "{port} {traced:?}: {right}, {guessed} guessed");
-            // As long as the server seems to have one peer only, nothing tells.
+            // As long as the server seems to have only one peer, nothing shows which end is the server.
             let most = if port == "registered" { 0 } else { 8 };
             assert!(guessed <= most, "{port} {traced:?}: {guessed}");
         }
@@ -172,8 +174,8 @@ fn a_busy_server_of_datagrams_is_asked_whatever_is_seen_first() {
     }
 }
 
-/// A server that reads the question and forks a child, which answers after 5 ms. `serve`: it says its port, and goes on until its
-/// input ends; `ask PORT`: 20 questions, each on a connection of its own; `both`.
+/// A server that reads the request and forks a child, which answers after 5 ms. `serve` prints its port and runs until
+/// its input ends; `ask PORT` sends 20 requests, each on its own connection; `both` does both.
 const FORKS: &str = r#"
 import os, socket, sys, threading, time
 
@@ -212,7 +214,7 @@ else:
     os.kill(server, 9)
 "#;
 
-/// Checks what was found of the twenty; whether both ends were traced.
+/// Checks the twenty requests found. `both`: whether both ends were traced.
 fn check_forks(capture: Capture, both: bool) {
     let requests = capture.succeeded().checked();
     let turns: Vec<_> = requests.iter().filter(|(request, _)| request.kind == Kind::Tcp).collect();

@@ -1,4 +1,4 @@
-//! Requests over stream sockets, against the clients' own counts.
+//! Requests over stream sockets, compared with the clients' own counts.
 
 mod common;
 
@@ -13,9 +13,8 @@ use rpcprobe::model::{Category, Kind, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
 
-/// Runs `echo ARGUMENTS` and checks the laws, and that every answer its clients counted is one
-/// complete request of that kind. The capture's context switches are all there: where this machine
-/// lost some, it is made again.
+/// Runs `echo ARGUMENTS`, and checks the laws and that every answer counted by its clients is one
+/// complete request of this kind. A capture with missed context switches is repeated.
 fn captured(arguments: &str, kind: Kind) -> Requests {
     let command: Vec<&str> = [echo()].into_iter().chain(arguments.split_whitespace()).collect();
     let mut tries = (0..5).map(|_| Capture::of(&[], &command, Stdio::null()).succeeded());
@@ -72,7 +71,7 @@ fn a_server_with_epoll_is_followed_over_each_transport() {
     for (transport, kind) in [("tcp", Kind::Tcp), ("tcp6", Kind::Tcp), ("unix", Kind::Unix)] {
         let requests = captured(&format!("-t {transport} -e -n 100 -c 5"), kind);
         assert!(share_of(Category::Unattributed, &requests) <= 0.01);
-        // One thread serves five: requests wait for it.
+        // One thread serves five clients, so requests wait for it.
         assert!(share_of(Category::QueueSocket, &requests) > 0.0);
     }
 }
@@ -117,7 +116,8 @@ fn a_message_is_one_request_whatever_its_size() {
     }
 }
 
-/// A server or client that is not traced, in this process; requests and answers are lines.
+/// A listener in this process, which is not traced, and its address. Requests and answers are
+/// lines.
 fn untraced_pair() -> (std::net::TcpListener, String) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
@@ -152,14 +152,14 @@ fn a_client_of_a_server_elsewhere_waits_for_a_peer() {
         assert!(request.complete && request.server.is_none(), "{request:?}");
         waited_ns += time_in(Category::IdlePeer, segments);
     }
-    // Some machines have threads under which no hook runs: then a wake-up can be missing.
+    // On some machines no hook runs in certain threads, so a wake-up can be missing.
     assert!(waited_ns >= 17 * 2_500_000, "{asked:?}");
 }
 
 #[test]
 fn a_server_of_clients_elsewhere_is_explained_from_arrival_to_answer() {
     let Some(_turn) = needs_kernel() else { return };
-    // The server tells its port on standard output, then serves one connection.
+    // The server prints its port, then serves one connection.
     let script = "import socket, sys, time\n\
         s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n\
         c, _ = s.accept()\n\
@@ -192,7 +192,7 @@ fn a_server_of_clients_elsewhere_is_explained_from_arrival_to_answer() {
         assert!(request.complete && request.client.is_none(), "{request:?}");
         assert_eq!((request.request_bytes, request.response_bytes), (Some(3), Some(3)));
     }
-    // Some machines have threads under which no hook runs: then a timer's wake-up can be missing.
+    // On some machines no hook runs in certain threads, so a timer's wake-up can be missing.
     let slept_ns: u64 = served.iter().map(|(_, all)| time_in(Category::Sleep, all)).sum();
     assert!(slept_ns >= 17 * 2_900_000, "{served:?}");
 }
@@ -200,7 +200,8 @@ fn a_server_of_clients_elsewhere_is_explained_from_arrival_to_answer() {
 #[test]
 fn an_answer_may_be_the_last_of_its_connection() {
     let Some(_turn) = needs_kernel() else { return };
-    // The server closes with its answer: one read of the client takes both in.
+    // The server closes the connection right after its answer. One read of the client receives
+    // both.
     let script = "
 import os, socket, time
 s = socket.create_server(('127.0.0.1', 0))

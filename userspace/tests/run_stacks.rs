@@ -1,4 +1,5 @@
-//! `--stacks` on the real kernel: what stacks lead to, and what they do when it is not there.
+//! `--stacks` on the real kernel: which functions the stacks name, and what they show without the
+//! program's file or its debug data.
 
 mod common;
 
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/waits.c");
 
-/// The program, compiled with frames and these flags, in a directory of its own.
+/// The program, compiled with frame pointers and these flags, in a temporary directory.
 fn program(flags: &[&str]) -> (TempDir, PathBuf) {
     let directory = common::open_directory();
     let program = directory.path().join("waits");
@@ -31,7 +32,7 @@ fn program(flags: &[&str]) -> (TempDir, PathBuf) {
     (directory, program)
 }
 
-/// Whether the process waits in read() on its standard input.
+/// Whether the process is in read() on its standard input.
 fn reads_input(pid: i32) -> bool {
     let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
     call.starts_with("0 0x0 ")
@@ -39,7 +40,7 @@ fn reads_input(pid: i32) -> bool {
 
 type Shown = (Segment, Vec<ShownFrame>);
 
-/// The segments that show a stack, with it.
+/// The segments that have a stack, each with its stack.
 fn shown(capture: &Capture) -> Vec<Shown> {
     let segments: Vec<Segment> =
         capture.checked().into_iter().flat_map(|(_, segments)| segments).collect();
@@ -62,20 +63,21 @@ fn has(frames: &[ShownFrame], part: &str) -> bool {
     frames.iter().any(|frame| frame.function.contains(part))
 }
 
-/// Sampled frames of the program itself, or of what had its path.
+/// Sampled frames of the program itself, or of a file that replaced it under its path.
 fn own_frames(capture: &Capture) -> Vec<ShownFrame> {
     let sampled = shown(capture).into_iter().filter(|(segment, _)| is_sampled(segment));
     let frames = sampled.flat_map(|(_, frames)| frames);
     frames.filter(|frame| frame.module.as_ref().is_some_and(|m| m.ends_with("waits"))).collect()
 }
 
-/// Runs the loop of a program, then this command in its directory, all in one capture.
+/// Runs the program's loop, then the command `then` in its directory, in one capture.
 fn loop_and(program: &Path, then: &str) -> Capture {
     let script = format!("cd {} && ./waits loop && {then}", program.parent().unwrap().display());
     Capture::of(&["--stacks"], &["sh", "-c", &script], Stdio::null()).succeeded()
 }
 
-/// From kernel addresses follows where the kernel lies: not for every user of the machine.
+/// Kernel addresses reveal where the kernel lies in memory, so only the owner of the capture may
+/// read its files.
 #[test]
 fn kernel_addresses_are_for_the_owner_only() {
     let Some(_turn) = needs_kernel() else { return };
@@ -117,7 +119,7 @@ fn waits_show_the_kernel_function_they_sleep_in() {
     }
 }
 
-/// A thread that writes to a file of which another is in the middle of a long write.
+/// A thread writes to a file while another thread is in the middle of a long write to it.
 #[test]
 fn a_lock_of_the_kernels_is_named_with_the_function_that_wanted_it() {
     let Some(_turn) = needs_kernel() else { return };
@@ -190,7 +192,7 @@ fn without_debug_data_the_function_is_named_without_names_the_place() {
 fn other_files_in_place_of_the_program_lend_it_no_names() {
     let Some(_turn) = needs_kernel() else { return };
     for build_id in ["-Wl,--build-id", "-Wl,--build-id=none"] {
-        // A FIFO must not hold the capture up either.
+        // Nor must a FIFO at the program's path block the capture.
         for then in ["rm waits", "cp /bin/sh other && mv other waits", "rm waits && mkfifo waits"] {
             let (_directory, program) = program(&["-g", build_id]);
             let frames = own_frames(&loop_and(&program, then));
@@ -283,13 +285,14 @@ fn no_paths_holds_for_stacks() {
     }
 }
 
-/// Instructions of the programs a capture has loaded, by name.
+/// Length of the instructions of each BPF program that a capture has loaded, by program name.
 fn loaded(options: &[&str]) -> HashMap<String, usize> {
     let parent = TempDir::new().unwrap();
     let mut target = Talking::to(run(parent.path(), options, &["cat"]));
     target.say("loaded?");
     assert_eq!(target.hear(), "loaded?");
-    // Others on this machine may have the same programs: these are those of its descriptors.
+    // Other processes may have loaded the same programs, so only those that this process has
+    // descriptors for count.
     let descriptors = fs::read_dir(format!("/proc/{}/fdinfo", target.pid())).unwrap();
     let ids: HashSet<u32> = (descriptors.flatten())
         .filter_map(|descriptor| fs::read_to_string(descriptor.path()).ok())
@@ -326,7 +329,8 @@ fn damaged_debug_data_costs_names_and_nothing_else() {
     let Some(_turn) = needs_kernel() else { return };
     for (section, function) in [(".debug_abbrev", "work_named"), (".debug_info", "work_named")] {
         let (directory, program) = program(&["-g"]);
-        // Like the program, its build id too, but for what the section says.
+        // The damaged file equals the program, build id included, except for the content of this
+        // section.
         let (junk, damaged) = (directory.path().join("junk"), directory.path().join("damaged"));
         fs::write(&junk, [0xa5; 4000]).unwrap();
         let mut damage = Command::new("objcopy");

@@ -1,4 +1,5 @@
-//! Tasks that are followed: what each request of a server in Go, asyncio, tokio or Node waits for, whatever its threads do.
+//! Task tracking: what each request of a server in Go, asyncio, tokio or Node waits for, whatever the server's threads
+//! do.
 
 mod common;
 
@@ -15,13 +16,13 @@ use tempfile::TempDir;
 
 const METHODS: [&str; 3] = ["sleep", "lock", "hand"];
 const CONNECTIONS: usize = 8;
-/// Of each method on each connection.
+/// Number of requests of each method on each connection.
 const ROUNDS: usize = 10;
 const MS: u64 = 1_000_000;
-/// Where that is the word for waits for locks and for wait groups alike.
+/// The name that Go before 1.20 uses for waits for locks and for wait groups alike.
 const BEFORE_GO_1_20: &str = "asleep in semacquire";
 
-/// Asks for everything on all connections at once, each of them for another thing first.
+/// Sends all requests on all connections at once. Neighbouring connections start with different methods.
 fn ask(port: &str) {
     let port: u16 = port.parse().expect("a port");
     std::thread::scope(|scope| {
@@ -30,7 +31,8 @@ fn ask(port: &str) {
                 let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
                 for number in 0..METHODS.len() * ROUNDS {
                     let method = METHODS[(number + connection) % METHODS.len()];
-                    // In one write: of several, Nagle's algorithm holds the later ones back, and the connections seldom meet.
+                    // In one write: of several writes, Nagle's algorithm holds the later ones back, and the connections
+                    // seldom contend.
                     let request = format!("GET /{method} HTTP/1.1\r\nHost: x\r\n\r\n");
                     stream.write_all(request.as_bytes()).expect("it reads");
                     let mut answer = Vec::new();
@@ -46,7 +48,7 @@ fn ask(port: &str) {
     });
 }
 
-/// A capture of the server by `attach`, while it is asked.
+/// Attaches to the server and sends it the requests during the capture.
 fn attached(words: &[&str], options: &[&str]) -> Capture {
     let parent = TempDir::new().expect("a temporary directory");
     let mut command = Command::new(words[0]);
@@ -67,7 +69,7 @@ fn attached(words: &[&str], options: &[&str]) -> Capture {
     Capture::in_directory(parent, output).succeeded()
 }
 
-/// By method, the segments of each request.
+/// The segments of each request, by method.
 fn by_method(capture: &Capture) -> BTreeMap<String, Vec<Vec<Segment>>> {
     check_numbers(capture);
     let mut found: BTreeMap<String, Vec<Vec<Segment>>> = BTreeMap::new();
@@ -84,26 +86,28 @@ fn by_method(capture: &Capture) -> BTreeMap<String, Vec<Vec<Segment>>> {
     found
 }
 
-/// The time of requests for that in these categories.
+/// Total time that the requests of a method spent in these categories.
 fn sum(found: &BTreeMap<String, Vec<Vec<Segment>>>, method: &str, categories: &[Category]) -> u64 {
     let each =
         |segments: &Vec<Segment>| categories.iter().map(|of| time_in(*of, segments)).sum::<u64>();
     found[&format!("GET /{method}")].iter().map(each).sum()
 }
 
-/// What a runtime's threads do to each other.
+/// How the threads of a runtime affect each other.
 #[derive(PartialEq)]
 enum Threads {
     OnlyRunTasks,
-    /// Those that run tasks wait for each other inside the runtime, as tokio's workers do at its timers (`Handle::inner.lock()`,
-    /// tokio/src/runtime/time/mod.rs): mutexes of the standard library, of which the kernel sees a futex.
+    /// Threads that run tasks wait for each other inside the runtime, as tokio's workers do at its timers
+    /// (`Handle::inner.lock()`, tokio/src/runtime/time/mod.rs). They use mutexes of the standard library, which the
+    /// kernel sees as futexes.
     ShareMutexes,
-    /// Others work for the one that runs tasks, and may take its CPU or have it wait for them.
+    /// Helper threads work for the thread that runs tasks. They may take its CPU or make it wait for them.
     HaveHelpers,
 }
 
-/// Checks what requests of each sort waited for: in all, since a busy machine may take a CPU away between the clock's reading and
-/// the sleep. `is_lock`: whether a wait for a lock may be called that, and be of that evidence.
+/// Checks what the requests of each method waited for. Totals are compared, since a busy machine may take a CPU away
+/// between reading the clock and the sleep. `is_lock`: whether this detail and evidence are right for a wait for the
+/// server's lock.
 fn check(
     found: &BTreeMap<String, Vec<Vec<Segment>>>,
     is_lock: impl Fn(Option<&str>, Evidence) -> bool,
@@ -113,7 +117,7 @@ fn check(
     let count = (CONNECTIONS * ROUNDS) as u64;
     let (sleep, lock) = ([Category::Sleep], [Category::Lock]);
     assert!(sum(found, "sleep", &sleep) > count * 3 * MS * 9 / 10);
-    // net/http has locks, too.
+    // net/http also takes locks.
     assert!(sum(found, "sleep", &lock) < sum(found, "sleep", &sleep) / 10);
     assert!(sum(found, "lock", &sleep) > count * MS * 9 / 10);
     let locks = found["GET /lock"].iter().flatten();
@@ -121,7 +125,7 @@ fn check(
     let mut told_ns = 0;
     for lock in locks {
         let detail = lock.detail.as_deref();
-        // The kernel has locks, too.
+        // The kernel also takes locks.
         let of_kernel = detail.is_some_and(|detail| detail.starts_with("kernel "));
         let is_told = is_lock(detail, lock.evidence);
         let of_runtime = match threads {
@@ -132,13 +136,13 @@ fn check(
         assert!(of_kernel || is_told || of_runtime, "{lock:?}");
         told_ns += if is_told { lock.duration_ns } else { 0 };
     }
-    // 2.6 ms each or more in 42 runs, 21 of them beside four busy loops.
+    // At least 2.6 ms per request in 42 runs, 21 of them next to four busy loops.
     assert!(told_ns > count * MS, "they wait for each other: {told_ns} ns of {count}");
-    // A worker's time on a CPU, or without it, is the request's that it was handed.
+    // A worker's time, running or preempted, belongs to the request that was handed to it.
     let worked = [Category::User, Category::RunqueuePreempted, Category::Interrupt];
     let hand = sum(found, "hand", &worked);
     assert!(hand > count * MS * 9 / 10, "{hand} of {count}: {:#?}", found["GET /hand"]);
-    // Of each request, also where it waited in the worker's channel until others' work was done.
+    // This holds for each request, even if it waited in the worker's channel until the work of other requests was done.
     for segments in &found["GET /hand"] {
         let of_work = |category: Category| category.is_on_cpu() || worked.contains(&category);
         let work = segments.iter().filter(|segment| of_work(segment.category));
@@ -146,25 +150,28 @@ fn check(
         assert!(work_ns > MS / 2, "{work_ns}: {segments:#?}");
     }
     assert!(sum(found, "hand", &sleep) < count * MS / 10);
-    // That time was to pass the runtime says itself: nothing of it is inferred, but when a busy loop's timer was due.
+    // The runtime itself reports its timers, so no sleep is inferred, except when the loop was busy as a timer became
+    // due.
     let all = || METHODS[..2].iter().flat_map(|method| &found[&format!("GET /{method}")]).flatten();
     for sleep in all().filter(|segment| segment.category == Category::Sleep) {
         let told = sleep.detail.as_deref().unwrap_or_default();
         let is_told = sleep.evidence == Evidence::Measured || told.ends_with("the loop busy");
         assert!(is_told, "{sleep:?}");
     }
-    // What they do, tasks do.
+    // The work of these requests is done by tasks.
     for work in all().filter(|segment| segment.category == Category::User) {
         let by_task = work.tid >= FIRST_RUNTIME_TASK;
-        // Any thread but the main one, which runs the tasks: the request may have been handed to it and have waited for it.
+        // Any thread other than the main thread, which runs the tasks. The request may have been handed to it and
+        // waited for it.
         let by_another = !by_task && work.tid != work.pid;
         let by_helper = has_helpers && (by_another || work.rule == Some(Rule::Helper));
         assert!(by_task || by_helper || work.duration_ns < MS / 2, "{work:?}");
     }
 }
 
-/// Whether the thread that runs tasks waited for one of the runtime's own threads, as V8's does for those that collect or compile with it
-/// (`DefaultJobState::Join()`, src/libplatform/default-job.cc): by a condition variable, or by a mutex, which is known for one.
+/// Whether the thread that runs tasks waited for one of the runtime's own threads, as V8's main thread waits for
+/// threads that collect garbage or compile with it (`DefaultJobState::Join()`, src/libplatform/default-job.cc): on a
+/// condition variable, or on a mutex that is recognized as one.
 fn for_helper(lock: &Segment) -> bool {
     let by_helper =
         lock.by.as_ref().and_then(|by| by.tid).is_some_and(|tid| tid < FIRST_RUNTIME_TASK);
@@ -176,27 +183,28 @@ fn for_helper(lock: &Segment) -> bool {
     by_helper && is_marked
 }
 
-/// A mutex may be all it was, and is not known for one.
+/// Whether this is a futex wait that may be for a mutex, but is not recognized as one.
 fn asleep_in_futex(lock: &Segment) -> bool {
     let detail = lock.detail.as_deref().unwrap_or_default();
     detail.starts_with("asleep in futex ") && lock.evidence == Evidence::Modelled
 }
 
-/// Go says what it waits for, but before 1.20 has one word for locks and wait groups. Its runtime has locks, too, which contend on a
-/// busy machine.
+/// Go reports what a goroutine waits for, but before 1.20 uses one name for locks and wait groups. The runtime's own
+/// locks also contend on a busy machine.
 fn gos_lock(detail: Option<&str>, evidence: Evidence) -> bool {
     let of_runtime = detail.is_some_and(|detail| detail.starts_with("a mutex of Go's runtime"));
     detail == Some(BEFORE_GO_1_20)
         || (detail == Some("sync.Mutex.Lock") || of_runtime) && evidence == Evidence::Measured
 }
 
-/// Whether it is a lock, a semaphore, an event or a condition is not seen.
+/// Locks, semaphores, events and conditions cannot be told apart.
 fn perhaps_lock(detail: Option<&str>, evidence: Evidence) -> bool {
     const WAITERS: &str = "asleep in await (a lock, semaphore, event or condition)";
     detail == Some(WAITERS) && evidence == Evidence::Modelled
 }
 
-/// Of Go: what requests waited for it says itself, so nothing of that is inferred, nor of the kernel's locks.
+/// For Go, the waits of these requests are measured, not inferred, including waits for kernel locks: the runtime
+/// reports them. Only the name used before Go 1.20 is unclear.
 fn check_measured(found: &BTreeMap<String, Vec<Vec<Segment>>>) {
     let waits = [Category::Sleep, Category::Lock];
     let all = METHODS[..2].iter().flat_map(|method| &found[&format!("GET /{method}")]).flatten();
@@ -207,7 +215,7 @@ fn check_measured(found: &BTreeMap<String, Vec<Vec<Segment>>>) {
     }));
 }
 
-/// The hooks of user space that are in place.
+/// Names of the attached user-space hooks.
 fn hooked(capture: &Capture) -> Vec<String> {
     let is_hooked = |hook: &&rpcprobe::capture::manifest::Hook| {
         hook.attached_as.as_deref().is_some_and(|means| means.starts_with("uprobe"))
@@ -234,7 +242,7 @@ fn each_request_of_a_go_server_has_its_own_waits() {
     assert!(counted.is_some_and(|line| line.contains(" tasks: ")), "{report}");
 }
 
-/// It begins while the capture runs, and has neither symbols nor a place where it must lie.
+/// A server that starts during the capture, has no symbols, and is position-independent.
 #[test]
 fn a_stripped_program_is_followed_from_its_begin() {
     let Some(_turn) = needs_kernel() else { return };
@@ -243,7 +251,7 @@ fn a_stripped_program_is_followed_from_its_begin() {
     let parent = TempDir::new().expect("a temporary directory");
     let mut server = Talking::to(run(parent.path(), &["--tasks"], &[&program]));
     let port = server.hear();
-    // Until its hooks are in place.
+    // Gives its hooks time to be attached.
     std::thread::sleep(std::time::Duration::from_millis(200));
     ask(&port);
     let capture = Capture::in_directory(parent, server.end()).succeeded();
@@ -279,7 +287,7 @@ fn each_request_of_asyncio_has_its_own_waits() {
     check(&by_method(&capture), perhaps_lock, Threads::OnlyRunTasks);
 }
 
-/// Its interpreter may be in a library that is loaded only after it has begun.
+/// The interpreter may be in a library that is loaded only after the program has started.
 #[test]
 fn asyncio_is_followed_from_its_begin() {
     let Some(_turn) = needs_kernel() else { return };
@@ -296,7 +304,7 @@ fn asyncio_is_followed_from_its_begin() {
 #[test]
 fn each_request_of_tokio_has_its_own_waits() {
     let Some(_turn) = needs_kernel() else { return };
-    // An example of this crate: `cargo test` builds these, too, unless it is told which test to build.
+    // An example of this crate. `cargo test` also builds examples, unless it is told which test to build.
     let program = std::env::current_exe().expect("a program");
     let program = program.ancestors().nth(2).expect("a folder").join("examples/tokio_tasks");
     assert!(program.exists(), "cargo build --example tokio_tasks makes {}", program.display());
@@ -305,7 +313,7 @@ fn each_request_of_tokio_has_its_own_waits() {
     check(&by_method(&capture), perhaps_lock, Threads::ShareMutexes);
 }
 
-/// Whether Node is here, and its libuv has symbols; told if not.
+/// Whether Node is installed and its libuv has symbols. Prints a message if not.
 fn has_node() -> bool {
     use object::{Object, ObjectSymbol};
     let asked = Command::new("node").args(["-p", "process.execPath"]).output();
@@ -322,13 +330,13 @@ fn has_node() -> bool {
     has_symbols
 }
 
-/// Who ends such a wait does not say what it was.
+/// The callback that ends such a wait does not show what was waited for.
 fn handed_on(detail: Option<&str>, evidence: Evidence) -> bool {
     let told = "until what another request had waited for was over: what for is not seen";
     detail == Some(told) && evidence == Evidence::Modelled
 }
 
-/// Its timers are watched.
+/// Checks a capture of the Node server. A watchpoint must watch Node's timers.
 fn check_node(capture: &Capture) {
     let manifest = capture.manifest();
     let timers = manifest.hooks.iter().find(|hook| hook.name.starts_with("timers of Node"));
@@ -356,7 +364,7 @@ fn node_is_followed_from_its_begin() {
     let server = peer("node_tasks.js");
     let mut server = Talking::to(run(parent.path(), &["--tasks"], &["node", &server]));
     let port = server.hear();
-    // Its file is a hundred megabytes: until that has been looked through.
+    // Node's executable is a hundred megabytes, and searching it takes a while.
     std::thread::sleep(std::time::Duration::from_secs(3));
     ask(&port);
     check_node(&Capture::in_directory(parent, server.end()).succeeded());

@@ -1,4 +1,4 @@
-//! What the target and those around it must not notice: that `rpcprobe run` is there.
+//! What the target and the processes around it must not notice: that it runs under `rpcprobe run`.
 
 mod common;
 
@@ -15,14 +15,14 @@ use common::process::{child_named, in_session_of, kill, until, Talking};
 use common::{frpc, needs_kernel, open_directory, rpcprobe, text, unaffected, RPCPROBE};
 use tempfile::TempDir;
 
-/// Runs a shell script in which the word `RUN` stands before the command under test.
+/// Runs a shell script, with `run` in place of the word `RUN` before the command under test.
 fn script(script: &str, run: &str) -> Output {
     let mut shell = Command::new("sh");
     unaffected(&mut shell);
     shell.arg("-c").arg(script.replace("RUN ", run)).output().expect("sh runs")
 }
 
-/// The script with nothing for `RUN`, and with `rpcprobe run`.
+/// Runs the script without `rpcprobe run` and with it.
 fn without_and_with(text: &str) -> [Output; 2] {
     let parent = TempDir::new().expect("a temporary directory");
     let at = parent.path().join(NAME);
@@ -30,7 +30,7 @@ fn without_and_with(text: &str) -> [Output; 2] {
     [script(text, ""), script(text, &with)]
 }
 
-/// Fails unless both see and do the same; returns what was printed.
+/// Fails unless output and exit status are the same both ways. Returns standard output.
 fn same(script: &str) -> String {
     let [without, with] = without_and_with(script);
     assert_eq!(text(&without.stdout), text(&with.stdout), "{script}: {}", text(&with.stderr));
@@ -51,7 +51,7 @@ fn output_is_the_same_in_every_mode() {
     ] {
         assert_eq!(same(&script).lines().count(), 300, "{script}");
     }
-    // Wrong input: messages and exit status too.
+    // Wrong input: error messages and exit status must match too.
     let output = same(&format!("printf '+ 1\\n+ 1 2\\n' | RUN '{program}' -m 3; echo $?"));
     assert_eq!(output.lines().last(), Some("1"));
 }
@@ -80,7 +80,7 @@ fn open_descriptors_are_the_same() {
     let Some(_turn) = needs_kernel() else { return };
     let listed = same("RUN ls /proc/self/fd 7</dev/null 9>/dev/null </dev/null");
     assert!(listed.contains("7\n9\n"), "{listed}");
-    // Where they point as well: files and positions.
+    // The descriptors must also refer to the same files at the same positions.
     let script = "exec 5<'INPUT'; RUN sh -c 'read a <&5; cat /proc/self/fdinfo/5; \
                   readlink /proc/self/fd/5'; head -c 9 <&5";
     same(&script.replace("INPUT", &frpc("expressions.txt")));
@@ -102,7 +102,7 @@ fn what_a_process_inherits_is_the_same() {
             "\n",
         ),
         ("RUN cat /proc/self/timerslack_ns", "0"),
-        // Name, parent and times differ; process group, session and terminal must not.
+        // Name, parent and times may differ; process group, session and terminal must not.
         ("RUN cut -d' ' -f5-8 /proc/self/stat | cut -d' ' -f2-", " "),
         ("chrt --batch 0 RUN chrt -p 0 | sed 's/pid [0-9]*//'", "SCHED_BATCH"),
         ("taskset -c 0 RUN grep Cpus_allowed_list /proc/self/status", "0\n"),
@@ -119,13 +119,14 @@ fn only_who_empties_the_rings_is_scheduled_before_others() {
     let script = format!("sleep 0.3; {}; {}", of("/proc/self/stat"), of("/proc/$PPID/stat"));
     let [_, with] = without_and_with(&format!("RUN sh -c '{script}'"));
     assert_eq!(text(&with.stdout), format!("{}\n{}\n", libc::SCHED_OTHER, libc::SCHED_RR));
-    // Who is real-time already stays as it is: its priority, and the policy.
+    // A run that is already real-time keeps its priority and policy.
     let script = r#"sleep 0.3; cut -d " " -f 40,41 /proc/$PPID/stat"#;
     let [_, with] = without_and_with(&format!("chrt --fifo 50 RUN sh -c '{script}'"));
     assert_eq!(text(&with.stdout), format!("50 {}\n", libc::SCHED_FIFO));
 }
 
-/// Signals, users, groups, capabilities, CPUs: all of /proc/self/status that is not measured.
+/// Signals, users, groups, capabilities, CPUs: every field of /proc/self/status that is not a
+/// measurement.
 #[test]
 fn the_status_of_the_process_is_the_same() {
     let Some(_turn) = needs_kernel() else { return };
@@ -138,7 +139,7 @@ fn the_status_of_the_process_is_the_same() {
         "trap '' PIPE; ",
         "exec setpriv --no-new-privs --inh-caps=-all ",
         "exec nohup ",
-        // perl-base is on every Debian; the shell has no word for the mask.
+        // perl-base is on every Debian system; the shell has no command that sets the signal mask.
         "exec perl -MPOSIX -e 'sigprocmask(SIG_BLOCK, POSIX::SigSet->new(2, 10, 15, 34)); \
          exec @ARGV' ",
     ] {
@@ -156,7 +157,7 @@ fn a_pipe_that_closes_early_ends_both_sides_alike() {
         format!("yes '+ 1 2' | RUN '{program}' -m 1"),
         format!("yes '+ 1 2' | RUN '{program}' -m 3"),
     ] {
-        // 3 is the output of the whole script: what the left side prints goes to `head`.
+        // Descriptor 3 is the output of the whole script: what the left side prints goes to `head`.
         let script = format!("{{ {{ {left} 3>&-; echo $? >&3; }} | head -1; echo $?; }} 3>&1");
         let [without, with] = without_and_with(&script);
         // The two sides end at the same time, and either may print first.
@@ -171,12 +172,12 @@ fn a_pipe_that_closes_early_ends_both_sides_alike() {
     }
 }
 
-/// A pipe ends when the target has closed it: we must not keep it open.
+/// A pipe ends when the target closes it: `rpcprobe` must not keep it open.
 #[test]
 fn pipes_that_the_target_closes_are_closed() {
     let Some(_turn) = needs_kernel() else { return };
-    // The other side leaves word when its pipe ends. Who waits in vain would wait for ever; a
-    // minute is enough on any machine.
+    // The other side writes to WORD when its pipe ends. The wait is bounded, so that a failing test
+    // ends; a minute is enough on any machine.
     let wait = "n=0; until test -s WORD || test $n = 1200; do sleep 0.05; n=$((n + 1)); done; \
                 cat WORD >&2";
     for script in [
@@ -189,7 +190,8 @@ fn pipes_that_the_target_closes_are_closed() {
     }
 }
 
-/// What the script prints to standard error, without us and with us; WORD is a file not there yet.
+/// Standard error of the script without and with `rpcprobe run`. WORD stands for a file that does
+/// not exist yet.
 fn without_and_with_word(script: &str) -> [String; 2] {
     let scratch = TempDir::new().unwrap();
     let word = scratch.path().join("word");
@@ -218,7 +220,7 @@ fn the_way_the_target_ends_is_passed_on() {
     }
 }
 
-/// A target that answers signals, and `rpcprobe`, up to where it is ready.
+/// Starts `rpcprobe` with a target that handles signals, and waits until the target is ready.
 fn signalled(parent: &Path, script: &str) -> Talking {
     let script = format!("{script}; echo ready; while :; do sleep 0.01; done");
     let mut target = Talking::to(run(parent, &[], &["sh", "-c", &script]));
@@ -283,7 +285,7 @@ fn killing_rpcprobe_leaves_the_target_unharmed() {
     assert_eq!(output.status.signal(), Some(libc::SIGKILL));
     until("the target ends", || !Path::new(&format!("/proc/{pid}")).exists());
 
-    // What it left says so, and is not taken for a whole capture.
+    // The directory that it left is reported as unfinished, and is not read as a complete capture.
     let path = parent.path().join(NAME);
     let report = rpcprobe(["report"]).arg(&path).output().unwrap();
     common::assert_refused(&report, 1, &["not a finished capture", "manifest.json"]);
@@ -305,7 +307,7 @@ fn the_target_s_children_are_not_waited_for() {
 #[test]
 fn the_target_runs_as_the_user_asked_for_and_files_belong_to_who_asked() {
     let Some(_turn) = needs_kernel() else { return };
-    // Any user but root and nobody; this one is everywhere.
+    // A user other than root and nobody that exists on every system.
     const INVOKING: u32 = 1;
     let parent = open_directory();
     chown(parent.path(), Some(INVOKING), Some(INVOKING)).unwrap();
@@ -333,7 +335,7 @@ fn the_target_runs_as_the_user_asked_for_and_files_belong_to_who_asked() {
     Capture::in_directory(parent, output).checked();
 }
 
-/// A terminal with a command in it, as its foreground process group.
+/// A pseudo-terminal with a command as its foreground process group.
 struct Terminal {
     keyboard: File,
     child: std::process::Child,
@@ -363,11 +365,11 @@ impl Terminal {
         self.keyboard.write_all(keys).expect("the terminal takes keys");
     }
 
-    /// Reads the screen until it shows `what`, or to its end.
+    /// Reads the screen until it shows `what` or ends. Returns whether it showed `what`.
     fn shows(&mut self, what: &str) -> bool {
         let mut buffer = [0; 4096];
         while !self.seen.contains(what) {
-            // A terminal that everybody has closed gives an error.
+            // Reading a terminal that all processes have closed returns an error.
             match self.keyboard.read(&mut buffer) {
                 Ok(length @ 1..) => self.seen.push_str(&text(&buffer[..length])),
                 _ => return false,
@@ -376,14 +378,14 @@ impl Terminal {
         true
     }
 
-    /// Everything that was on the screen, and how the command ended.
+    /// Returns everything that was on the screen, and the command's exit status.
     fn end(mut self) -> (String, ExitStatus) {
         self.shows("\0");
         (self.seen, self.child.wait().expect("a status"))
     }
 }
 
-/// The same command in a terminal, without and with us.
+/// The same command in a terminal, without and with `rpcprobe run`.
 fn in_terminals(command: &[&str], mut act: impl FnMut(&mut Terminal)) -> [(String, ExitStatus); 2] {
     let parent = TempDir::new().unwrap();
     let mut plain = Command::new(command[0]);
@@ -412,8 +414,8 @@ fn the_target_is_in_the_foreground_of_its_terminal() {
     }
 }
 
-/// Counts interrupts until told to say how many: USR1 comes by way of us like a second interrupt
-/// would, and behind it.
+/// The target counts interrupts, and prints the count on USR1. `rpcprobe` forwards USR1 just as it
+/// would forward a second interrupt, so a second interrupt would arrive before USR1.
 #[test]
 fn ctrl_c_reaches_the_target_once() {
     let Some(_turn) = needs_kernel() else { return };
@@ -441,7 +443,7 @@ fn ctrl_c_leaves_a_finished_capture() {
     let script = format!("'{program}' -m 3 < '{input}' && echo ready && exec sleep 1000");
     let mut terminal = Terminal::with(run(parent.path(), &[], &["sh", "-c", &script]));
     assert!(terminal.shows("ready"), "{}", terminal.seen);
-    // Once the shell has become `sleep`, it dies like one.
+    // Once the shell has become `sleep`, the interrupt kills it.
     child_named(terminal.child.id() as i32, "sleep");
     terminal.press(&[3]);
     let (screen, status) = terminal.end();

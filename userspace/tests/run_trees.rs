@@ -1,4 +1,4 @@
-//! Requests that servers make while they serve: each must name the one it was made for.
+//! Requests that servers make while they serve: each must name as its parent the request it was made for.
 
 mod common;
 
@@ -9,9 +9,9 @@ use common::capture::Capture;
 use common::{needs_kernel, text};
 use rpcprobe::model::{Certainty, Kind, Request};
 
-/// Three servers in a row, each a process of its own that asks the next for every request of its own;
-/// a thread a connection, and each such thread has its own connection to the next server. Two clients
-/// ask the first one, a hundred times each, and print how many answers they got.
+/// Three servers in a chain, each a process of its own. For each request it receives, a server sends one to the next
+/// server. A server has one thread per connection, and each thread has its own connection to the next server. Two
+/// clients send a hundred requests each to the first server. Prints the number of answers and the servers' process ids.
 const TIERS: &str = r#"
 import os, socket, sys, threading
 
@@ -75,9 +75,9 @@ for pid in (front, middle, back):
 print(len(answers), front, middle, back)
 "#;
 
-/// A proxy of one thread that polls, with four clients on connections of their own, each of whose requests it sends on,
-/// twice, over one of its connections to the server behind it; HTTP/1, so that what is asked tells for whom. Prints how
-/// many answers the clients got.
+/// A single-threaded, polling proxy with four clients on connections of their own. The proxy forwards each request
+/// twice, over one of its connections to the server behind it. The HTTP/1 path shows which request it was forwarded
+/// for. Prints the number of answers the clients got.
 const PROXY: &str = r#"
 import os, selectors, socket, threading
 
@@ -166,7 +166,8 @@ for pid in first, last:
 print(len(answers))
 "#;
 
-/// Under a script, whose programs are requests, too.
+/// The proxy runs under a script, whose programs are also requests. The parent of each forwarded request must be the
+/// request it was forwarded for.
 #[test]
 fn what_an_event_loop_asks_is_for_whom_it_serves() {
     let Some(_turn) = needs_kernel() else { return };
@@ -194,12 +195,13 @@ fn what_an_event_loop_asks_is_for_whom_it_serves() {
         }
     }
     assert_eq!(children, 800);
-    // Questions that come together are taken in one by one, and sent on at once.
+    // Requests that arrive together are read one by one and forwarded at once.
     assert_eq!(right, children);
 }
 
-/// A front end in asyncio that sleeps a while for each request and then asks the server behind it twice at once, in tasks of their own,
-/// over connections that it keeps and shares; asked by eight clients. Prints how many answers they got.
+/// An asyncio front end, asked by eight clients. For each request it sleeps a while and then sends two requests at once
+/// to the server behind it, in separate tasks, over a shared pool of connections. Prints the number of answers the
+/// clients got.
 const GATHERS: &str = r#"
 import asyncio, os, socket, threading, time
 

@@ -1,4 +1,4 @@
-//! One request for each way to wait: what it waited for.
+//! One request for each way to wait: the capture must say what it waited for.
 
 mod common;
 
@@ -15,18 +15,18 @@ use rpcprobe::engine::decode::decode;
 use rpcprobe::engine::event::What;
 use rpcprobe::model::{Category, Kind, Rule, Segment};
 
-/// Some kernels leave out wake-ups now and then.
+/// Number of captures tried: on some kernels a wake-up leaves no record now and then.
 const CAPTURES: usize = 5;
 
-/// By letter of the program: what takes at least nine tenths of the time it had a CPU or wanted none.
+/// By letter of the program: the categories that take at least nine tenths of the request's time outside the run queue.
 fn expected(letter: char) -> &'static [&'static str] {
     match letter {
-        // A nap; a timer's descriptor, read, in poll() and in epoll_wait(); timeouts of poll() and futex.
+        // A sleep; a timer's descriptor in read(), poll() and epoll_wait(); timeouts of poll() and of a futex.
         'n' | 't' | 'T' | 'E' | 'p' | 'z' => &["sleep"],
-        // A mutex, a rwlock, a PI mutex, and a lock of the kernel's, that another thread holds.
+        // A mutex, a rwlock, a PI mutex and a kernel lock, each held by another thread.
         'm' | 'r' | 'i' | 'k' => &["lock"],
-        // Another thread's work, handed back by a signal's descriptor, an eventfd, a pipe in poll(),
-        // epoll_wait() and select(), a condition variable, a semaphore; a child's.
+        // Work of another thread, handed back through a signalfd, an eventfd, a pipe in poll(), epoll_wait() and
+        // select(), a condition variable, or a semaphore; and work of a child process.
         's' | 'e' | 'v' | 'f' | 'S' | 'c' | 'h' | 'w' | 'W' => &["user", "kernel.", "fault"],
         _ => panic!("{letter}"),
     }
@@ -42,7 +42,7 @@ fn every_way_to_wait_is_told() {
     );
 }
 
-/// Whether at most 0.5 % is unattributed, where the kernel told of all wake-ups it must be.
+/// Whether at most 0.5 % is unattributed. If the kernel reported all wake-ups, it must be.
 fn told(program: &str) -> bool {
     let command = [program, "6"];
     let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
@@ -56,7 +56,8 @@ fn told(program: &str) -> bool {
     let mut right: BTreeMap<char, usize> = letters.iter().map(|letter| (*letter, 0)).collect();
     for ((request, segments), letter) in requests.iter().zip(&letters) {
         assert!(request.complete, "{letter}: {request:?}");
-        // For a CPU, whoever had it: a thread that works for the request has its work there.
+        // Waits for a CPU, whoever had it. If a thread that works for the request had it, its work stands in place of
+        // the wait.
         let queued = |s: &&Segment| {
             s.category.name().starts_with("runqueue") || s.rule == Some(Rule::Helper)
         };
@@ -71,18 +72,19 @@ fn told(program: &str) -> bool {
         }
         unattributed_ns += time_in(Category::Unattributed, segments);
     }
-    // On a busy machine a lock may be free again before its waiter gets a CPU to ask for it.
+    // On a busy machine a lock may be released before its waiter gets a CPU to ask for it.
     let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 4).collect();
     assert!(wrong.is_empty(), "less than four times of six: {wrong:?}");
     let all_ns: u64 = requests.iter().map(|(request, _)| request.latency_ns).sum();
     let explained = unattributed_ns * 200 <= all_ns;
-    // Of a wake-up that the kernel did not tell of, only when it was is known: another capture then.
+    // Of a wake-up without a record only the time is known. Another capture is made then.
     let unseen = capture.manifest().counts.wakes_restored;
     assert!(explained || unseen > 0, "{unattributed_ns} of {all_ns} ns unattributed");
     explained
 }
 
-/// Somebody computes on the server's CPU; then its client moves it to its own.
+/// The server waits behind a thread that computes on its CPU, then its client moves it to its own CPU. The segments
+/// must name both run queues, the thread in front, and the CPU that the server came from.
 #[test]
 fn a_wait_for_a_cpu_tells_on_which_queue_it_was_behind_whom_and_where_it_was_before() {
     let Some(_turn) = needs_kernel() else { return };
@@ -105,13 +107,14 @@ fn a_wait_for_a_cpu_tells_on_which_queue_it_was_behind_whom_and_where_it_was_bef
             && from.is_some_and(|detail| detail.ends_with("moved from CPU 0"))
     });
     let told = told.count();
-    // The server gets a share of its CPU after all, now and then before it is moved.
+    // Now and then the server gets a share of its CPU before it is moved.
     assert!(told >= 10, "{told} of 20: {requests:#?}");
 }
 
 const TASK_UNINTERRUPTIBLE: u16 = 2; // include/linux/sched.h
 
-/// The scheduler's own locks, and the one inside each semaphore, are taken in the middle of a wait for the semaphore.
+/// The scheduler's own locks, and the lock inside each semaphore, are taken during a wait for the semaphore. The
+/// recorded wait for the semaphore must not end with them.
 #[test]
 fn a_wait_for_a_kernel_lock_does_not_end_with_that_for_another_inside_it() {
     let Some(_turn) = needs_kernel() else { return };
@@ -119,7 +122,8 @@ fn a_wait_for_a_kernel_lock_does_not_end_with_that_for_another_inside_it() {
     let capture = Capture::of(&[], &[&program, "16", "1000"], Stdio::null()).succeeded();
     let mut events =
         Reader::new(BufReader::new(File::open(capture.file(EVENTS)).unwrap()), false).unwrap();
-    // Of each thread: sleeps in a write, from when to when; those still without a wait for a lock around.
+    // Per thread: start of the current sleep in a write; and (start, end) of sleeps that no recorded lock wait covers
+    // yet.
     let mut asleep: HashMap<u32, u64> = HashMap::new();
     let mut untold: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
     let (mut sleeps, mut alone) = (0, 0);
@@ -136,7 +140,7 @@ fn a_wait_for_a_kernel_lock_does_not_end_with_that_for_another_inside_it() {
                     sleeps += 1;
                 }
             }
-            // Some kernels leave out switches now and then: what the scheduler knew of it came later.
+            // On some kernels a switch leaves no record now and then; the scheduler's own times are recorded later.
             What::UnseenSwitch { tid, arrived_ns, .. } => {
                 if let Some(from_ns) = asleep.remove(&tid) {
                     untold.entry(tid).or_default().push((from_ns, arrived_ns));
@@ -147,7 +151,7 @@ fn a_wait_for_a_kernel_lock_does_not_end_with_that_for_another_inside_it() {
                 let of_thread = untold.entry(tid).or_default();
                 of_thread.retain(|(from_ns, to_ns)| *from_ns < enter_ns || *to_ns > event.ts_ns);
             }
-            // Whatever is untold at the end of its call was for no lock, as it seems.
+            // A sleep that is still not covered at the end of its call had no recorded lock wait.
             What::Call { tid, .. } => {
                 alone += untold.remove(&tid).map_or(0, |sleeps| sleeps.len());
             }

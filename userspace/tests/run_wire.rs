@@ -1,4 +1,4 @@
-//! Time in the queues of network devices and on links, against the rate of a shaped link.
+//! Time in the queues of network devices and on links, compared with the rate of a shaped link.
 
 mod common;
 
@@ -9,8 +9,8 @@ use common::process::Talking;
 use common::{needs_kernel, peer, text};
 use rpcprobe::model::{Category, Evidence, Kind};
 
-/// A client sends 1 MB over a link of 20 Mbit/s, whose queue lets 16 kB pass at once; says how many
-/// bytes passed in all.
+/// A client sends 1 MB over a link of 20 Mbit/s whose queue lets 16 kB pass at once. Prints the number of bytes that
+/// passed in all.
 const SHAPED: &str = r#"
 a=rwa$$ b=rwb$$
 trap 'ip netns del $a; ip netns del $b' EXIT
@@ -49,15 +49,15 @@ fn a_shaped_links_queue_is_where_a_message_waits() {
     let mut sent = requests.iter().filter(|(request, _)| of_a_megabyte(request));
     let (request, segments) = sent.next().expect("the transfer");
     assert!(request.complete && sent.next().is_none(), "{request:?}");
-    // 20 Mbit/s: 400 ns a byte.
+    // 20 Mbit/s: 400 ns per byte.
     let by_rate_ns = ((passed - 16_000) * 400) as f64;
     let wire_ns = time_in(Category::WireQdisc, segments) + time_in(Category::WireLink, segments);
     let off = (wire_ns as f64 - by_rate_ns).abs() / by_rate_ns;
     assert!(off < 0.03, "{wire_ns} ns on the wire, {by_rate_ns} ns by rate: {segments:#?}");
 }
 
-/// Twenty datagrams of 1000 bytes, each answered by one of 4, over a link of 1 Mbit/s: of the client's own device
-/// or, as told, of the router's on the way.
+/// Twenty datagrams of 1000 bytes, each answered by one of 4, over a link of 1 Mbit/s: the link of the client's device
+/// or, if told so, of a router's device on the way.
 const DATAGRAMS: &str = r#"
 a=rwa$$ r=rwr$$ b=rwb$$
 trap 'ip netns del $a; ip netns del $r; ip netns del $b' EXIT
@@ -98,14 +98,15 @@ fn datagrams_wait_in_a_devices_queue_too_also_a_routers() {
         let mut requests = capture.checked();
         requests.retain(|(request, _)| request.kind == Kind::Udp);
         assert_eq!(requests.len(), 20);
-        // What passes at once is over by then.
+        // By then the burst that passes at once is used up.
         let rest: Vec<_> = requests.split_off(4).into_iter().flat_map(|(_, s)| s).collect();
         let latency_ns: u64 = rest.iter().map(|segment| segment.duration_ns).sum();
         let queued = rest.iter().filter(|s| s.detail.as_deref() == Some(detail));
         let queued_ns: u64 = queued.map(|segment| segment.duration_ns).sum();
         // 1042 bytes take 8.3 ms: most of the time, unless the programs lose their CPUs.
         assert!(queued_ns > latency_ns / 2, "{who}: {queued_ns} of {latency_ns}: {rest:#?}");
-        // Some kernels hide stretches in which a packet may leave, and with them switches; without any, nothing is unseen.
+        // Some kernels hide intervals in which a packet may leave, and context switches with them. Without such
+        // intervals no packet is unseen.
         let counts = capture.manifest().counts;
         let hidden = counts.switches_missed + counts.switches_restored;
         let (unseen, seen): (Vec<_>, Vec<_>) = rest
@@ -119,7 +120,7 @@ fn datagrams_wait_in_a_devices_queue_too_also_a_routers() {
     }
 }
 
-/// The waits of one category of the requests over TCP: what they are called, what for, how long.
+/// The waits of one category in TCP requests: detail, cause and duration.
 fn waits(capture: &Capture, category: Category) -> Vec<(String, String, u64)> {
     let requests = capture.checked().into_iter().filter(|(request, _)| request.kind == Kind::Tcp);
     let segments = requests.flat_map(|(_, segments)| segments);
@@ -129,8 +130,8 @@ fn waits(capture: &Capture, category: Category) -> Vec<(String, String, u64)> {
         .collect()
 }
 
-/// 40 ms for each request that comes in two pieces (net/ipv4/tcp_output.c: tcp_nagle_test();
-/// net/ipv4/tcp_timer.c: tcp_delack_timer()).
+/// Each request that is sent in two pieces waits 40 ms (net/ipv4/tcp_output.c: tcp_nagle_test(); net/ipv4/tcp_timer.c:
+/// tcp_delack_timer()).
 #[test]
 fn a_small_packet_waits_for_a_delayed_acknowledgement() {
     let Some(_turn) = needs_kernel() else { return };
@@ -144,7 +145,7 @@ fn a_small_packet_waits_for_a_delayed_acknowledgement() {
     }
 }
 
-/// Of a server elsewhere nothing is known but that it has no room.
+/// Of an untraced server, only its full receive window is known.
 #[test]
 fn a_full_window_is_told_of_a_request_to_a_server_elsewhere() {
     let Some(_turn) = needs_kernel() else { return };
@@ -161,7 +162,7 @@ fn a_full_window_is_told_of_a_request_to_a_server_elsewhere() {
     assert!(long.count() >= 5, "{waits:?}");
 }
 
-/// A network of its own for a client, at 10.79.0.2; here is 10.79.0.1.
+/// A network namespace for a client, at 10.79.0.2. This side is 10.79.0.1.
 struct Elsewhere(String);
 
 impl Elsewhere {
@@ -184,7 +185,8 @@ impl Drop for Elsewhere {
     }
 }
 
-/// What a server's kernel does with an answer after the server's last write is told, and for how long.
+/// With only the server traced, the capture says what the server's kernel does with an answer after the server's last
+/// write, and for how long.
 #[test]
 fn an_answer_that_stays_behind_is_told_of_a_server_alone() {
     let Some(_turn) = needs_kernel() else { return };

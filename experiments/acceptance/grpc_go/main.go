@@ -1,7 +1,7 @@
 // A gRPC server and its client: grpc_go serve PORT | grpc_go ask PORT STREAMS REQUESTS
 //
-// The client has one connection and so many requests in flight on it; each of them asks REQUESTS
-// times. It prints how many answers it got.
+// The client has one connection with STREAMS requests in flight on it. Each stream makes REQUESTS
+// requests. The client prints the number of answers.
 package main
 
 import (

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A gRPC server and its client: pair.py serve PORT | pair.py ask PORT STREAMS REQUESTS
 
-The client has one connection and so many requests in flight on it; each of them asks REQUESTS
-times. It prints how many answers it got.
+The client has one connection with STREAMS requests in flight on it. Each stream makes REQUESTS
+requests. The client prints the number of answers.
 """
 
 import signal

@@ -1,5 +1,6 @@
-"""The back end of `call`: backend.py PORT LOG, until SIGTERM; /b/ID/MS is answered after that many milliseconds. Its notes are as
-those of steps.py: what a server waits for is from when this has the question until it gives the answer.
+"""The back end of `call`: backend.py PORT LOG, until SIGTERM. Answers /b/ID/MS after MS
+milliseconds. Its notes have the format of steps.py: a server waits from the arrival of the question
+here until the answer is sent.
 """
 
 import asyncio

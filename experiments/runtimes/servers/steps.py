@@ -1,9 +1,11 @@
-"""What the servers in Python share: the steps that a request asks for, and notes of when each began and ended.
+"""Shared code of the Python servers: the steps that a request asks for, and notes of each step's
+begin and end.
 
-GET /w/ID/STEP=N,...: `sleep` N ms, `burn` N ms of CPU time, `lock` (sleeps N ms with a lock that all requests share), `call`
-(asks the back end for /b/ID/N, which answers after N ms), `collect` (N collections of what the server keeps), `hand` (has a worker, which
-has a queue and does one thing after the other, spend N ms of CPU time). A line of LOG for each: ID,what,N,begin,end in nanoseconds of
-CLOCK_MONOTONIC; `lockwait` for the wait before a lock, `handwait` for the time in the worker's queue.
+GET /w/ID/STEP=N,...: `sleep` N ms, `burn` N ms of CPU time, `lock` (sleeps N ms while holding a
+lock that all requests share), `call` (asks the back end for /b/ID/N, which answers after N ms),
+`collect` (N garbage collections), `hand` (a worker with a queue, which does one job after the
+other, spends N ms of CPU time). LOG has a line for each step: ID,what,N,begin,end in nanoseconds of
+CLOCK_MONOTONIC; `lockwait` is the wait for the lock, `handwait` the time in the worker's queue.
 """
 
 import asyncio
@@ -14,9 +16,9 @@ import sys
 import time
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-# What a collection has to look at: some milliseconds of it.
+# Objects for a collection to scan, which takes some milliseconds.
 KEPT = [[number] for number in range(50_000)]
-# Nothing is collected but when a request asks for it.
+# Collections run only when a request asks for one.
 gc.disable()
 
 PORT, LOG, BACKEND = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -60,7 +62,7 @@ def write_notes_at_end():
 
 
 class EventLoop:
-    """The steps in an event loop."""
+    """Runs the steps in an event loop."""
 
     def __init__(self):
         self.lock = asyncio.Lock()
@@ -69,7 +71,7 @@ class EventLoop:
         self.worker = asyncio.get_running_loop().create_task(self.work())
 
     async def work(self):
-        """One after the other, what requests hand it."""
+        """Does the requests' jobs one after the other."""
         while True:
             number, amount, begin_ns, done = await self.queue.get()
             begin_ns = note(number, "handwait", 0, begin_ns)

@@ -13,7 +13,7 @@ HANDED = queue.SimpleQueue()
 
 
 def work():
-    """One after the other, what requests hand it."""
+    """Does the requests' jobs one after the other."""
     while True:
         number, amount, begin_ns, done = HANDED.get()
         begin_ns = note(number, "handwait", 0, begin_ns)

@@ -1,5 +1,5 @@
-// server serve PORT: answers HTTP requests with a few bytes, those for /asked after 20 ms. server load PORT CONNECTIONS REQUESTS: asks it, and says how many a
-// second were answered.
+// server serve PORT: answers HTTP requests with a few bytes, those for /asked after 20 ms.
+// server load PORT CONNECTIONS REQUESTS: makes requests to it, and prints the answers per second.
 package main
 
 import (

@@ -19,7 +19,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def children(path):
-    """The steps of a request: ('s', seconds), or ('c', paths to ask for at once)."""
+    """The steps of a request: ('s', seconds), or ('c', paths to request at once)."""
     _, _, number, steps = path.split("/")
     child = 0
     for step in steps.split(","):

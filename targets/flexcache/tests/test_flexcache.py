@@ -161,7 +161,7 @@ class CacheTest(Case):
     def test_messages_an_operation_needs(self):
         n = 20
         owner = self.hold_objects()
-        # Besides, each client caches the object once before it begins, but for create.
+        # In addition, except for create, each client caches the object once before it begins.
         wanted = {
             "create": ((n, "create"), 0, 0),
             "cache": ((n + 1, "adopt"), n + 1, 0),
@@ -203,7 +203,7 @@ class CacheTest(Case):
         )
 
     def run_workload(self, *more):
-        """Two clients on each node; what the checker says of it."""
+        """Runs two clients on each node, and the checker on their histories."""
         clients, histories = [], [self.directory / "history0", self.directory / "history1"]
         for node, history in enumerate(histories):
             all_nodes = ("--clients", 2, "--processes", 4, "--requests", 4000, "--hold")
@@ -232,19 +232,19 @@ class CacheTest(Case):
         print("without:", run.stdout.splitlines()[-1])
 
     def test_checker(self):
-        # 0 writes y then x; 1 reads x, so it knows of 0's second y, and cannot read the first.
+        # 0 writes y, then x; 1 reads x, so it knows of 0's second y, and must not read the first.
         story = ["0,write,y,0,1", "0,write,y,0,2", "0,write,x,0,3", "1,read,x,0,3"]
         history = self.directory / "story"
         for lines, status, what in (
             ([*story, "1,read,y,0,2"], 0, "5 operations, 0 violations"),
             ([*story, "1,read,y,0,1"], 1, "process 1 reads 0.1 of object y, but knows of 0.2"),
             (["1,read,y,0,1", *story, "1,read,y,0,1"], 1, "6 operations, 1 violations"),
-            # 1 writes y without knowing of 0's: either can be read after the other.
+            # 1 writes y without knowing of 0's write: either value may be read after the other.
             ([*story[:2], "1,write,y,1,1", "2,read,y,0,2", "2,read,y,1,1"], 0, "0 violations"),
             ([*story[:2], "1,write,y,1,1", "2,read,y,1,1", "2,read,y,0,2"], 0, "0 violations"),
-            # Through a third: 2 reads what 1 wrote after having read x.
+            # Through a third process: 2 reads a value that 1 wrote after it had read x.
             ([*story, "1,write,z,1,1", "2,read,z,1,1", "2,read,y,0,1"], 1, "knows of 0.2"),
-            # An own write hides what was there before.
+            # A process's own write hides the earlier value.
             (["0,write,y,0,1", "0,write,y,0,2", "0,read,y,0,1"], 1, "knows of 0.2"),
             (["0,read,y,1,1"], 2, "nobody made"),
             (["0,write,y,1,1"], 2, "cannot have made"),
@@ -264,7 +264,7 @@ class CacheTest(Case):
             while not os.listdir(sockets):
                 self.assertIsNone(client.poll())
             client.send_signal(number)
-            client.communicate()  # process cacher and all
+            client.communicate()  # together with its process cacher
             self.assertEqual(client.returncode, -9 if number == signal.SIGKILL else 1)
             self.run_well(*self.on_node(0, "validate", "--object", "1.9.0"))
             self.stop(owner)

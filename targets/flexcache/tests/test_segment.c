@@ -42,7 +42,7 @@ static flex_oid add_object(struct segment *segment)
     return oid;
 }
 
-/* A copy in `to` of an object at home in `from`; its slot. */
+/* Copies an object of `from` to `to`; returns its slot. */
 static unsigned fetch(struct segment *to, struct segment *from, const flex_oid *oid)
 {
     flex_copy copy;
@@ -53,7 +53,7 @@ static unsigned fetch(struct segment *to, struct segment *from, const flex_oid *
     return slot;
 }
 
-/* A write by `by` of an object at home in `home`. */
+/* Process `by` writes an object of `home`. */
 static void write_remote(struct segment *by, struct segment *home, const flex_oid *oid)
 {
     flex_update update = {.oid = *oid, .state = "written"};
@@ -78,13 +78,13 @@ static void test_clocks(void)
     CHECK(b[0] == 2 && b[1] == 3 && is_before(c, b));
 }
 
-/* y is cached; then x, whose writer knew a later y; so the copy of y is outdated. */
+/* y is cached, then x, whose writer knew a later y: so the copy of y is outdated. */
 static void test_outdated_copy(bool invalidates)
 {
     struct segment *home = make(0, true), *reader = make(1, invalidates);
     flex_oid y = add_object(home), x = add_object(home);
     unsigned slot_y = fetch(reader, home, &y), slot_x = fetch(reader, home, &x);
-    /* x is younger than y, and might depend on a y that is younger, too. */
+    /* x is newer than y, and may depend on a newer y. */
     CHECK(is_valid(reader, slot_x) && is_valid(reader, slot_y) == !invalidates);
     fetch(reader, home, &y);
     CHECK(is_valid(reader, slot_x) && is_valid(reader, slot_y));
@@ -98,7 +98,7 @@ static void test_outdated_copy(bool invalidates)
     drop(reader);
 }
 
-/* Writers that know nothing of each other do not outdate each other's objects. */
+/* Writers without knowledge of each other do not outdate each other's objects. */
 static void test_concurrent_copies(void)
 {
     struct segment *one = make(0, true), *other = make(1, true), *reader = make(2, true);
@@ -108,7 +108,7 @@ static void test_concurrent_copies(void)
     CHECK(write_owned(other, y.number, later) == FLEX_OK);
     fetch(reader, other, &y);
     CHECK(is_valid(reader, slot_x) && is_valid(reader, slot_y));
-    /* But what the reader writes itself is after both. */
+    /* But the reader's own write is after both. */
     flex_oid own = add_object(reader);
     fetch(one, other, &y);
     unsigned slot = fetch(one, other, &y);
@@ -119,7 +119,7 @@ static void test_concurrent_copies(void)
     drop(reader);
 }
 
-/* Somebody's write that arrives at an object's home brings what the writer knew. */
+/* A write that arrives at an object's home brings the writer's knowledge. */
 static void test_write_at_home(void)
 {
     struct segment *home = make(0, true), *writer = make(1, true), *third = make(2, true);
@@ -136,7 +136,7 @@ static void test_write_at_home(void)
     drop(third);
 }
 
-/* The stamps of an object grow with each write, whoever makes it. */
+/* The stamps of an object grow with each write, by any writer. */
 static void test_stamps_grow(void)
 {
     struct segment *home = make(0, true), *one = make(1, true), *other = make(2, true);
@@ -157,7 +157,7 @@ static void test_stamps_grow(void)
     drop(other);
 }
 
-/* What was fetched before something else came in is not used. */
+/* A copy that was fetched before something else arrived is not used. */
 static void test_fetch_overtaken(void)
 {
     struct segment *home = make(0, true), *reader = make(1, true), *writer = make(2, true);

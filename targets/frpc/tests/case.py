@@ -1,4 +1,4 @@
-"""What the tests of frpc and measure, as processes, have in common."""
+"""Shared code of the tests that run frpc and measure as processes."""
 
 import fcntl
 import os
@@ -101,7 +101,7 @@ class Case(unittest.TestCase):
         return subprocess.run([FRPC, *arguments], stderr=subprocess.PIPE, check=False, **more)
 
     def evaluate(self, mode, text, *arguments):
-        """Exit status and answers, got in the way that is natural for the mode."""
+        """Exit status and answers, through the channel of the mode."""
         if mode != 2:
             run = self.run_frpc(f"-m{mode}", *arguments, text=text)
             self.assertEqual(run.stderr, b"")

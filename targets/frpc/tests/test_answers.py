@@ -1,4 +1,4 @@
-"""What frpc answers."""
+"""Tests of frpc's answers."""
 
 import os
 import random
@@ -55,7 +55,7 @@ class SuiteTest(Case):
 
 class AnswerTest(Case):
     def check(self, pairs, *arguments):
-        """Has each expression answered, between two good ones that must not suffer."""
+        """Checks each answer, between two valid expressions whose answers must stay right."""
         text, wanted = b"7\n", ["ANSWER: 7"]
         for expression, answer in pairs:
             text += expression + b"\n"

@@ -1,4 +1,4 @@
-"""What frpc does with its arguments and files."""
+"""Tests of frpc's arguments and files."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
 /*
- * Tests of commlib.  They are linked with --wrap=read and --wrap=writev, so that a test can have
- * the system calls take as little, and be interrupted as often, as it likes.
+ * Tests of commlib.  They are linked with --wrap=read and --wrap=writev, so that a test can limit
+ * the bytes that the system calls transfer, and interrupt them.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -33,7 +33,7 @@ ssize_t __wrap_read(int fd, void *buffer, size_t length);
 ssize_t __wrap_writev(int fd, const struct iovec *parts, int count);
 
 static size_t call_limit = SIZE_MAX; /* bytes that a call may transfer */
-static int interrupt_every;          /* of so many calls, one fails with EINTR; 0 for none */
+static int interrupt_every;          /* one of so many calls fails with EINTR; 0: none */
 static int calls;
 
 static int is_interrupted(void)
@@ -76,10 +76,10 @@ static void be_well_behaved(void)
 
 static bool over_sockets;
 
-/* What is written to the second end is read from the first. */
+/* Data written to the second end is read from the first. */
 static void make_pipe(int ends[2])
 {
-    int bytes = 1 << 20; /* many small writes take much more than their bytes */
+    int bytes = 1 << 20; /* many small writes take much more room than their bytes */
     CHECK((over_sockets ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends)) == 0);
     if (over_sockets)
         CHECK(setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
@@ -208,7 +208,7 @@ static void test_peer_gone(void)
     CHECK(comm_receive(ends[0], text, sizeof text, &length) == COMM_FAILED && errno == EBADF);
 }
 
-/* A peer that is gone without having read what it was sent. */
+/* A peer that ended before it read the data sent to it. */
 static void test_reset(void)
 {
     int pair[2];
@@ -235,7 +235,7 @@ static void count_signal(int number)
     signals++;
 }
 
-/* Takes a frame off a pipe in small bites, with a signal to the sender before each of them. */
+/* Reads a frame from a pipe in small pieces, with a signal to the sender before each piece. */
 static int read_slowly(int in, int out, const void *context)
 {
     pid_t sender = getppid();
@@ -249,7 +249,7 @@ static int read_slowly(int in, int out, const void *context)
         CHECK(n > 0);
         got += (size_t)n;
     }
-    /* Sent back byte by byte at first, and then in pieces that do not match the reader's. */
+    /* Sends back single bytes at first, then pieces of another size than the reader's. */
     for (size_t done = 0; done < total;) {
         size_t piece = done < 100 ? 1 : 3001;
         if (piece > total - done)

@@ -1,4 +1,4 @@
-"""frpc, its children and its log as processes, and measure."""
+"""Tests of frpc's processes and log, and of measure."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from case import (
 
 
 class ProcessTest(Case):
-    """What depends on when things happen; a process that hangs is ended by the alarm in main."""
+    """Tests that depend on timing; the alarm in main ends a process that hangs."""
 
     def start_mode(self, mode):
         return self.start("-m", mode, *(["--batch", "1"] if mode == "4" else []))
@@ -46,7 +46,7 @@ class ProcessTest(Case):
                     counts = dict(line.split(": ") for line in file.read().splitlines())
             except OSError:
                 self.skipTest("the kernel does not account for system calls")
-            # The last answer can be here before its call has been counted.
+            # The last answer may arrive before its call has been counted.
             self.assertIn(int(counts["syscw"]), (9, 10))
 
     def test_answers_come_when_a_batch_is_full(self):
@@ -76,7 +76,7 @@ class ProcessTest(Case):
             process = self.start_mode(mode)
             self.exchange(process, b"+ 1 2")
             [back_end] = children(process.pid)
-            # Who is stopped cannot answer before the kill.
+            # A stopped back end cannot answer before the kill.
             os.kill(back_end, signal.SIGSTOP)
             process.stdin.write(b"+ 1 2\n")
             process.stdin.flush()
@@ -91,7 +91,7 @@ class ProcessTest(Case):
             process = self.start_mode(mode)
             self.exchange(process, b"+ 1 2")
             process.kill()
-            # The end of standard error comes when the back end, too, has let go of it.
+            # Standard error ends only when the back end has closed it, too.
             self.assertEqual(process.communicate(), (b"", b""))
 
     def test_output_closed_early(self):

@@ -18,7 +18,7 @@ static bool is_near(double value, double wanted)
     return std::fabs(value - wanted) < 1e-9 * wanted;
 }
 
-// A client that makes a call right after another, of so many microseconds each.
+// A client that makes one call right after another, with these latencies in microseconds.
 static std::vector<Call> calls_of(std::uint64_t begin_ns, const std::vector<int> &latencies_us)
 {
     std::vector<Call> calls;
@@ -32,7 +32,7 @@ static std::vector<Call> calls_of(std::uint64_t begin_ns, const std::vector<int>
 
 int main()
 {
-    // 9 calls of 900 us and one of 1900 us: 10 ms in all, of which truncation leaves 1.
+    // 9 calls of 900 us and one of 1900 us: 10 ms in total; truncation leaves 1 ms.
     std::vector<int> latencies_us(9, 900);
     latencies_us.push_back(1900);
     Figures one = figures_of({calls_of(5, latencies_us)});
@@ -41,7 +41,7 @@ int main()
     CHECK(is_near(one.calls_per_ms, 1) && is_near(one.untruncated_calls_per_ms, 1));
     CHECK(is_near(one.truncated_calls_per_ms, 10) && one.truncated_to_nothing == 9);
 
-    // Two at once do twice as much; one after the other, they do not.
+    // Two clients at once have twice the throughput; one after the other, they do not.
     Figures two = figures_of({calls_of(5, latencies_us), calls_of(5, latencies_us)});
     CHECK(is_near(two.calls_per_ms, 2) && is_near(two.untruncated_calls_per_ms, 2));
     CHECK(is_near(two.truncated_calls_per_ms, 20) && two.truncated_to_nothing == 18);

@@ -82,12 +82,12 @@ class GreeterTest(unittest.TestCase):
                 self.assertEqual([int(row["request"]) for row in own], list(range(requests + 1)))
                 stamps = [int(row[name]) for row in own for name in ("begin_ns", "end_ns")]
                 self.assertEqual(stamps, sorted(stamps))
-            # All make their first calls before any makes another.
+            # All clients make their first calls before any client makes a second call.
             first = [int(row["end_ns"]) for row in rows if row["request"] == "0"]
             self.assertLess(max(first), min(int(row["begin_ns"]) for row in later))
 
     def check_figures(self, summary, rows):
-        """The throughput printed is that of the log."""
+        """The printed throughput agrees with the log."""
         times = [(row["client"], int(row["begin_ns"]), int(row["end_ns"])) for row in rows]
         wall_ms = (max(end for *_, end in times) - min(begin for _, begin, _ in times)) / 1e6
         self.assertAlmostEqual(float(summary[3]), len(times) / wall_ms, delta=0.001)
@@ -100,7 +100,7 @@ class GreeterTest(unittest.TestCase):
         self.assertEqual(int(summary[6]), nothing)
 
     def start_busy_client(self):
-        """A client that has begun, by what the server has logged."""
+        """Starts a client, and waits until the server's log has calls."""
         client = subprocess.Popen(
             self.client_command("--clients", 3, "--requests", 10**6),
             stdout=subprocess.PIPE,

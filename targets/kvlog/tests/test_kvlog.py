@@ -118,7 +118,7 @@ class ServiceTest(Case):
         run = self.run_client("--requests", "2")
         self.assertEqual(run.returncode, 1)
         self.assertIn("the server answers: full", run.stderr)
-        # One key's value can be replaced for ever.
+        # A key's value can be replaced any number of times.
         self.ask_well("--requests", "1000", "--bytes", "4000", "--keys", "1")
 
     def exchange(self, message):
@@ -232,7 +232,7 @@ class PostTest(Case):
             self.assertEqual((run.returncode, run.stderr), (0, ""))
             offset, uncertainty = self.offset(run.stdout)
             self.assertLessEqual(abs(offset - 1000 * shift_us), uncertainty)
-            # What a ping cannot tell is no more than how long the fastest took.
+            # The uncertainty is at most half of the fastest ping's time.
             fastest = min(int(r["end_ns"]) - int(r["begin_ns"]) for r in self.rows(self.client_log))
             self.assertLessEqual(2 * uncertainty, fastest + 1)
             self.assertIn("60 of 60 answered RPCs", run.stdout)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 NETLAB = Path(__file__).resolve().parent.parent / "netlab"
 
-# Sends BYTES to a host that confirms them, and says how long that took.
+# Sends BYTES to a host that confirms them, and prints the duration.
 SEND = """
 import socket, sys, time
 with socket.create_connection((sys.argv[1], 7000)) as s:
@@ -55,7 +55,7 @@ def runs(pid):
 
 
 def ends(pid):
-    """Whether a process that was told to ends, for which it may need some time."""
+    """Returns whether a process that was told to end does so within some time."""
     deadline = time.monotonic() + 10
     while runs(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -75,7 +75,7 @@ class NetlabTest(unittest.TestCase):
         )
 
     def start(self, *arguments):
-        """A lab whose command has begun, which it says by a line."""
+        """Starts a lab, and waits until its command has printed a line."""
         process = subprocess.Popen([NETLAB, *arguments], stdout=subprocess.PIPE, text=True)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
@@ -201,7 +201,7 @@ if __name__ == "__main__":
         print("netlab: its tests need root, skipped")
         sys.exit(0)
     if "--alone" not in sys.argv:
-        # Where other labs, that come and go, are not to be seen.
+        # Runs in a mount namespace in which other labs are not visible.
         script = """
             mkdir -p /run/netns /run/netlab
             mount -t tmpfs netlab /run/netns

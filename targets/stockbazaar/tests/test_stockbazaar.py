@@ -29,7 +29,7 @@ def command(program, *arguments):
 
 
 def most_at_once(intervals):
-    """How many of the intervals overlap."""
+    """The largest number of intervals that overlap at one time."""
     edges = sorted([(begin, 1) for begin, _ in intervals] + [(end, -1) for _, end in intervals])
     most = at_once = 0
     for _, step in edges:
@@ -75,7 +75,7 @@ class Case(unittest.TestCase):
             return list(csv.DictReader(file))
 
     def ask(self, request):
-        """What a server of sockets answers to some bytes."""
+        """The socket server's answer to some bytes."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             try:
                 connection.sendall(request)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 # The layout of captures that this version reads.
 FORMAT_VERSION = 1
-# Those without which a capture is yet to be attributed, each with columns that tell it from other files; and those that
-# only some captures have.
+# TABLES are in every attributed capture, each with the columns that identify it. OPTIONAL are in some captures only.
 TABLES = {
     "requests": {"request_id", "kind", "start_ns", "latency_ns", "complete"},
     "segments": {"request_id", "seq", "start_ns", "duration_ns", "category"},
@@ -32,7 +31,7 @@ class Capture:
 
     Attributes:
         path: its directory.
-        manifest: what was run, where, when, with which losses (manifest.json).
+        manifest: the contents of manifest.json: what was run, where and when, and which losses occurred.
     """
 
     def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
@@ -41,8 +40,8 @@ class Capture:
 
     @functools.cached_property
     def requests(self) -> Table:
-        """One row a request: `request_id`, `kind`, `method`, both ends, `complete`,
-        `start_ns` and `latency_ns`, and for each category a column with the nanoseconds in it (int64; together the latency).
+        """One row per request: `request_id`, `kind`, `method`, client and server, `complete`, `start_ns`, `latency_ns`,
+        and one column per category with the nanoseconds spent in it (int64; they add up to the latency).
 
         Raises:
             Error: the file is damaged.
@@ -51,8 +50,8 @@ class Capture:
 
     @functools.cached_property
     def segments(self) -> Table:
-        """One row a segment, by request and time: `request_id`, `seq`, `start_ns` and `duration_ns` (int64), `category`, `side`,
-        `tid`, `by`, `evidence`. The durations of a complete request add up to its latency exactly.
+        """One row per segment, ordered by request and time: `request_id`, `seq`, `start_ns` and `duration_ns` (int64),
+        `category`, `side`, `tid`, `by`, `evidence`. The durations of a complete request add up to its latency exactly.
 
         Raises:
             Error: the file is damaged.
@@ -61,16 +60,16 @@ class Capture:
 
     @functools.cached_property
     def threads(self) -> Table:
-        """One row a traced thread: its CPU time in nanoseconds (int64), and how much of it was for requests.
+        """One row per traced thread: its CPU time in nanoseconds (int64), and the part of it spent on requests.
 
         Raises:
-            Error: the file is damaged or missing (it is, in captures of early versions).
+            Error: the file is damaged, or missing (captures of early versions have none).
         """
         return self._read("threads")
 
     @functools.cached_property
     def stacks(self) -> Table:
-        """One row a function of a stack: `stack_id` as segments name it, the innermost function first.
+        """One row per function of a stack, innermost first. Segments refer to a stack by `stack_id`.
 
         Raises:
             Error: the file is damaged, or the capture was taken without stacks.
@@ -78,10 +77,10 @@ class Capture:
         return self._read("stacks")
 
     def sql(self, query: str, parameters: Any = None) -> Table:
-        """What a query of DuckDB gives over the views `requests`, `segments`, `threads`, `stacks` and `symbols`.
+        """Runs a DuckDB query over the views `requests`, `segments`, `threads`, `stacks` and `symbols`.
 
-        Their columns are those of the files with plain names: `_` for `.` (`runqueue_wakeup`), `by_whom` for `by`.
-        Sums of integers are 128 bits wide: `sum(latency_ns)::bigint` gives 64.
+        The views have the files' columns under plain names: `_` for `.` (`runqueue_wakeup`), `by_whom` for `by`.
+        Sums of integers are 128 bits wide; `sum(latency_ns)::bigint` gives 64 bits.
 
         Args:
             query: SQL; `?` or `$name` stand for parameters.
@@ -102,20 +101,20 @@ class Capture:
         requests: Any = None,
         **filters: Unpack[Filter],
     ) -> "plotly.graph_objects.Figure":
-        """A figure of the complete requests of one kind: the first of the report, or `kind`.
+        """A figure of the complete requests of one kind: the filter `kind`, or by default the report's first kind.
 
         Args:
             name: `latency`, `breakdown`, `methods`, `requests`, `overtime`, `cpu`, `tree` or `timeline`
                 (docs/page.md says what they show).
-            by: of `breakdown`: by `band` (default), `method` or `time`.
-            band: only this percentile band, of the requests that pass: `p0-50`, `p50-90`, `p90-99` or `top1`.
-            category: of `latency`: the time in this category instead of the whole latency.
-            requests: only these, by their numbers, as a list, a column, or rows with `request_id`; of `timeline` the
-                one request it shows (default: the slowest).
-            **filters: which requests, as in `Filter`.
+            by: for `breakdown` only: by `band` (default), `method` or `time`.
+            band: only this percentile band of the requests that pass: `p0-50`, `p50-90`, `p90-99` or `top1`.
+            category: for `latency` only: the time in this category instead of the whole latency.
+            requests: only these requests, given by number: a list, a column, or rows with `request_id`. For `timeline`,
+                the one request to show (default: the slowest).
+            **filters: conditions on the requests, as in `Filter`.
 
         Raises:
-            Error: there is no such figure, no request passes, too few have bands, the capture is damaged.
+            Error: the figure does not exist, no request passes, too few requests for bands, or the capture is damaged.
         """
         name = _figure.name_of(name, by, of_two=False)
         options = _filter.options(filters)
@@ -132,14 +131,14 @@ class Capture:
 
     def report(self, *, by: str | None = None, **filters: Unpack[Filter]) -> dict[str, Any]:
         """The report as a dict, as `rpcprobe report --json` gives it (docs/schema.md): counts, latencies in
-        nanoseconds, the parts of each kind, its slowest requests beside typical ones.
+        nanoseconds, the breakdown of each kind, and its slowest requests beside typical ones.
 
         Args:
-            by: what groups are of: `method` (default), `status`, `client`, `server`, `thread` or `label`.
-            **filters: which requests, as in `Filter`.
+            by: what to group by: `method` (default), `status`, `client`, `server`, `thread` or `label`.
+            **filters: conditions on the requests, as in `Filter`.
 
         Raises:
-            Error: the capture is damaged; a filter has no such value.
+            Error: the capture is damaged, or a filter has an invalid value.
         """
         options = _filter.options(filters) + ([f"--by={by}"] if by is not None else [])
         told = _program.ask("report", str(self.path), "--json", *options)
@@ -167,13 +166,13 @@ class Capture:
 
 
 def open_capture(directory: str | os.PathLike[str]) -> Capture:
-    """A capture that exists.
+    """Opens an existing capture.
 
     Args:
-        directory: where it is, as `rpcprobe run -o DIRECTORY` wrote it.
+        directory: the directory that `rpcprobe run -o DIRECTORY` wrote.
 
     Raises:
-        Error: it is missing, not finished, not attributed, damaged, of another version, or no capture at all.
+        Error: the capture is missing, not finished, not attributed, damaged, of another version, or not a capture.
     """
     try:
         path = Path(os.path.abspath(os.fsdecode(directory)))

@@ -1,4 +1,4 @@
-"""Two sides compared, as `rpcprobe diff` does."""
+"""Comparisons of two sides, as `rpcprobe diff` makes them."""
 
 import functools
 import os
@@ -17,7 +17,7 @@ Side = Capture | str | os.PathLike[str]
 
 
 class Comparison:
-    """What differs between A and B. `str()` of it, or `print()`, says it in words.
+    """The differences between A and B. `str()` and `print()` give them as text.
 
     Attributes:
         data: the comparison as a dict, as `rpcprobe diff --json` gives it; times in nanoseconds.
@@ -41,11 +41,11 @@ class Comparison:
         """A figure of the first kind of request that both sides have.
 
         Args:
-            name: `shift`, by how much each percentile differs, with its interval; or `waterfall`, what the mean
-                changed by, category by category.
+            name: `shift`, the difference of each percentile with its interval; or `waterfall`, the change of the mean
+                by category.
 
         Raises:
-            Error: there is no such figure; sides of several captures have none, unless `rpcprobe ab` took them.
+            Error: the figure does not exist, or a side is several captures that are not an `rpcprobe ab` directory.
         """
         name = _figure.name_of(name, None, of_two=True)
         if max(len(self._a), len(self._b)) > 1:
@@ -69,16 +69,16 @@ def diff(
 ) -> Comparison:
     """Compares two captures, two lists of captures (runs of the same two commands), or both sides of an `ab`.
 
-    With one capture a side, the intervals hold within these two captures only: what differs from run to run is not in
-    them. `rpcprobe ab` takes pairs of captures, from which that can be told.
+    With one capture per side, the intervals hold for these two captures only and exclude the variation between runs.
+    `rpcprobe ab` takes pairs of captures, which include it.
 
     Args:
-        a: a capture, its directory, or several; the directory that `rpcprobe ab` wrote, if there is no `b`.
-        b: what it is compared with.
-        **filters: which requests, as in `Filter`.
+        a: a capture, its directory, or several of these; without `b`, the directory that `rpcprobe ab` wrote.
+        b: the side to compare `a` with, given in the same way.
+        **filters: conditions on the requests, as in `Filter`.
 
     Raises:
-        Error: a capture is missing or damaged; nothing can be compared.
+        Error: a capture is missing or damaged, or there is nothing to compare.
     """
     of_a, of_b = _directories(a), ([] if b is None else _directories(b))
     if b is None and len(of_a) != 1:

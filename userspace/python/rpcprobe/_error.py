@@ -1,9 +1,9 @@
-"""What this package raises."""
+"""The exception that this package raises."""
 
 
 class Error(Exception):
-    """Something that was asked for cannot be had; the message names what, where and, if known, what to do.
+    """The result that was asked for is not available. The message says what, where and, if known, what to do.
 
-    Missing, damaged and foreign captures, filters that no request passes, optional packages that are not installed,
-    captures without root: all are of this class.
+    Covers missing, damaged and foreign captures, filters that no request passes, optional packages that are not
+    installed, and captures without root.
     """

@@ -10,14 +10,14 @@ from ._error import Error
 if TYPE_CHECKING:
     import plotly.graph_objects
 
-# What the bars of "breakdown" are, and the figure that has them.
+# The program's figure for each `by` of "breakdown".
 BREAKDOWN_BY = {"band": "breakdown", "method": "methods", "time": "overtime"}
-# Pixels: of figures that grow with their rows for each row; of others in all.
+# Heights in pixels: per row for figures that grow with their rows, in total for the others.
 ROW = {"methods": 44, "timeline": 46, "tree": 36, "cpu": 30}
 HEIGHT = {"latency": 420, "breakdown": 420, "requests": 400, "shift": 380, "waterfall": 420}
-# Figures whose colours are categories, which a legend names.
+# Figures whose colours denote categories and therefore need a legend.
 COLOURED = {"breakdown", "methods", "overtime", "requests", "timeline", "cpu"}
-# plotly does not wrap titles: so many characters of each are as wide as a phone.
+# plotly does not wrap titles. Numbers of characters of a title and of a note that fit the width of a phone.
 OF_TITLE, OF_NOTE = 40, 48
 
 
@@ -25,7 +25,7 @@ def name_of(name: str, by: str | None, of_two: bool) -> str:
     """The program's name for a figure.
 
     Raises:
-        Error: there is no such figure, or it is of something else.
+        Error: the figure does not exist, belongs to a comparison, not a capture (or vice versa), or `by` is wrong.
     """
     known = _program.figures()
     if name not in known:
@@ -45,10 +45,10 @@ def name_of(name: str, by: str | None, of_two: bool) -> str:
 def drawn(
     name: str, *arguments: str, given: str | None = None, of: str | None = None
 ) -> "plotly.graph_objects.Figure":
-    """A figure as the program computes it, with a title, notes below that, and a height that fits; `of`: of this category.
+    """The figure that the program computes, with a title, notes below it and a fitting height; `of`: its category.
 
     Raises:
-        Error: as the program says.
+        Error: the program fails; the message is the program's.
     """
     import plotly.graph_objects
 
@@ -87,7 +87,7 @@ def drawn(
 
 
 def legend(data: list[dict[str, Any]]) -> list[str]:
-    """Each category of a figure in its colour, in lines; plotly's own legend would take a phone's whole figure."""
+    """Lines that name each category in its colour. plotly's own legend would fill the whole figure on a phone."""
     named: dict[str, str] = {}
     for trace in data:
         if (trace.get("meta") or {}).get("category") is not None:
@@ -104,5 +104,5 @@ def legend(data: list[dict[str, Any]]) -> list[str]:
 
 
 def lines(text: str, most: int) -> list[str]:
-    """Text in lines of so many characters, as plotly shows it as it is."""
+    """Wraps text at `most` characters and escapes it, so that plotly shows it unchanged."""
     return [html.escape(line, quote=False) for line in textwrap.wrap(text, most)]

@@ -1,4 +1,4 @@
-"""Which requests: the filters of the command line."""
+"""Filters that select requests, as on the command line."""
 
 from collections.abc import Iterable
 from typing import TypedDict
@@ -9,11 +9,11 @@ Words = str | Iterable[str]
 
 
 class Filter(TypedDict, total=False):
-    """Conditions on requests; all that are given must hold, and of several values of one any is enough.
+    """Conditions on requests. All given conditions must hold; of several values of one condition, any is enough.
 
     `kind`, `method`, `status`, `client` and `server` are as in `rpcprobe report --help` (`*` in a method or name stands
-    for any characters). `from_ns` and `to_ns` bound the begin, in nanoseconds since the capture's begin: the first is
-    included, the second is not. `min_ns` and `max_ns` bound the latency, both included.
+    for any characters). `from_ns` and `to_ns` bound the request's begin, in nanoseconds since the capture's begin:
+    `from_ns` is included, `to_ns` is not. `min_ns` and `max_ns` bound the latency, both included.
     """
 
     kind: Words
@@ -32,10 +32,10 @@ TIMES = ("from_ns", "to_ns", "min_ns", "max_ns")
 
 
 def options(given: Filter) -> list[str]:
-    """The options of the command line that say the same.
+    """The equivalent options of the command line.
 
     Raises:
-        Error: there is no such condition, or not with such a value.
+        Error: the condition does not exist, or does not take the value.
     """
     found: list[str] = []
     for name, value in given.items():
@@ -45,7 +45,7 @@ def options(given: Filter) -> list[str]:
             values = [value] if isinstance(value, str | int) else list(value)  # type: ignore[call-overload]
             if not values:
                 raise Error(f"no request passes: {name} is one of none")
-            # One word each, so that no value can be taken for an option.
+            # One argument per value, so that no value is parsed as an option.
             found += [f"--{name}={one}" for one in values]
         elif name in TIMES:
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:

@@ -1,19 +1,19 @@
-"""Packages that are imported when they are first used, and those that need not be installed."""
+"""Imports optional packages when they are first used."""
 
 import importlib
 from types import ModuleType
 
 from ._error import Error
 
-# What installs each: an extra of this package.
+# The extra of this package that installs each.
 EXTRAS = {"pandas": "pandas", "polars": "polars", "duckdb": "sql"}
 
 
 def package(name: str, wanted_for: str) -> ModuleType:
-    """The package of that name.
+    """Imports the package `name`.
 
     Raises:
-        Error: it is not installed.
+        Error: it is not installed, or cannot be imported.
     """
     try:
         return importlib.import_module(name)

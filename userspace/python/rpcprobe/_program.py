@@ -15,17 +15,17 @@ from typing import Any
 from ._error import Error
 
 NAME = "rpcprobe"
-# Its exit status for what its command line does not take.
+# Its exit status after a usage error.
 WRONG_USAGE = 2
-# What the command line adds to each of its errors.
+# The text that the command line appends to each usage error.
 HINT = "For more information, try '--help'."
 
 
 def path() -> str:
-    """Where the program is: what `$RPCPROBE` names, else beside this Python, else on the PATH.
+    """The program's path: `$RPCPROBE`, else beside this Python or this package, else on the PATH.
 
     Raises:
-        Error: nowhere.
+        Error: it is in none of these places.
     """
     named = os.environ.get("RPCPROBE")
     if named:
@@ -34,7 +34,7 @@ def path() -> str:
             raise Error(f"$RPCPROBE is {named!r}, which is no program that can be run")
         return os.path.abspath(found)
     folders = [sysconfig.get_path("scripts"), str(Path(sys.executable).parent)]
-    # Of `pip install --user` and `--target`: beside the package.
+    # `pip install --user` and `--target` put the program into a `bin` above the package.
     folders += [str(folder / "bin") for folder in Path(__file__).resolve().parents[1:5:3]]
     for folder in [*folders, None]:
         found = shutil.which(NAME, path=folder)
@@ -46,14 +46,14 @@ def path() -> str:
 
 
 def answer(*arguments: str, given: str | None = None) -> tuple[str, str]:
-    """What the program prints to standard output, and what it says beside that.
+    """Runs the program and returns its standard output and its messages on standard error.
 
     Args:
         arguments: of the command line.
-        given: what it reads from standard input.
+        given: the program's standard input.
 
     Raises:
-        Error: with what it says, if it fails.
+        Error: the program cannot be run or fails; the message is the program's.
     """
     program = path()
     try:
@@ -68,13 +68,13 @@ def answer(*arguments: str, given: str | None = None) -> tuple[str, str]:
     said = told(done.stderr)
     if done.returncode != 0:
         said = said or f"`{NAME} {arguments[0]}` failed with status {done.returncode}"
-        # It may be one of another version.
+        # The program may be of another version.
         raise Error(f"{said}\n(said by {program})" if done.returncode == WRONG_USAGE else said)
     return done.stdout.decode("utf-8", "replace"), said
 
 
 def ask(*arguments: str) -> str:
-    """What the program prints; what it says beside that becomes a warning.
+    """Runs the program and returns its standard output. Its messages on standard error become a warning.
 
     Raises:
         Error: as `answer`.
@@ -86,10 +86,10 @@ def ask(*arguments: str) -> str:
 
 
 def from_json(text: str) -> Any:
-    """What the program printed as JSON.
+    """Parses the JSON that the program printed.
 
     Raises:
-        Error: it is none.
+        Error: it is not JSON.
     """
     try:
         return json.loads(text)
@@ -105,14 +105,14 @@ def figures() -> dict[str, str]:
 
 
 def told(stderr: bytes) -> str:
-    """What the program said on standard error, without its name in front of each line."""
+    """The program's messages on standard error, without its name in front of each line."""
     text = stderr.decode("utf-8", "replace").replace(HINT, "").strip()
     lines = text.splitlines()
     return "\n".join(line.removeprefix(f"{NAME}: ").removeprefix("error: ") for line in lines)
 
 
 def _outside() -> int:
-    """The number of frames up to the one that called this package."""
+    """The number of stack frames up to the caller of this package."""
     depth = 1
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__package__") == __package__:

@@ -1,4 +1,4 @@
-"""Numbers of requests, from whatever holds them."""
+"""Request numbers from lists, columns and tables."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,14 +9,14 @@ COLUMN = "request_id"
 
 
 def numbers(requests: Any) -> list[int]:
-    """The numbers of some requests.
+    """The request numbers that `requests` holds.
 
     Args:
         requests: numbers (a list, an array, a column, a pandas or polars series), or rows with a column `request_id`
             (a `Table`, an Arrow table, a data frame). One number is one request.
 
     Raises:
-        Error: something else is in it.
+        Error: it holds anything else.
     """
     if isinstance(requests, int) and not isinstance(requests, bool):
         requests = [requests]
@@ -25,7 +25,7 @@ def numbers(requests: Any) -> list[int]:
         if COLUMN not in list(names):
             raise Error(f"these rows have no column {COLUMN}, so they are no requests")
         requests = requests[COLUMN]
-    # Arrow and pandas have values of their own in a list.
+    # Iterating an Arrow or pandas column gives the library's own scalars; these methods give Python's.
     for as_list in ("to_pylist", "tolist", "to_list"):
         if hasattr(requests, as_list):
             requests = getattr(requests, as_list)()

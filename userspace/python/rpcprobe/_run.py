@@ -16,7 +16,7 @@ from . import _program
 from ._capture import Capture, open_capture
 from ._error import Error
 
-# Lines of what was said that an error repeats.
+# Number of lines of standard error that an error repeats.
 LAST_LINES = 8
 
 
@@ -32,24 +32,25 @@ def run(
     stdout: int | IO[bytes] | None = None,
     sudo: bool = False,
 ) -> Capture:
-    """Runs a program under rpcprobe, waits for its end, and gives the capture. Needs root.
+    """Runs a program under rpcprobe, waits for its end, and returns the capture. Needs root.
 
-    How the program ended is in `capture.manifest["command"]["wait_status"]`, as wait(2) has it: that it failed is no error
-    here.
+    The program's wait status, as in wait(2), is in `capture.manifest["command"]["wait_status"]`. A program that fails
+    is not an error here.
 
     Args:
         command: the program and its arguments.
-        directory: where the capture goes, which must not exist; without, to a temporary one that is removed when the
-            capture is no longer used.
-        user: whose rights the program runs with; without, those of this process.
-        stacks: take stacks; a number is samples a second on each CPU.
-        labels: kept with the capture.
+        directory: the capture's new directory, which must not exist. By default a temporary directory, which is
+            removed when the capture is no longer used.
+        user: the user to run the program as; by default the user of this process.
+        stacks: take stacks; a number is the samples per second on each CPU.
+        labels: stored with the capture.
         cwd: directory to run in.
-        stdin, stdout: of the program, as of `subprocess`. What it says on standard error is printed to `sys.stderr`.
+        stdin, stdout: the program's, as in `subprocess`. Its standard error is printed to `sys.stderr`.
         sudo: become root by `sudo`, which must not ask for a password.
 
     Raises:
-        Error: this is not root; the program cannot be run; the kernel refuses. It repeats what was said.
+        Error: this process is not root, the program cannot be run, or the kernel refuses. The message repeats the last
+            lines of standard error.
     """
     words = [os.fsdecode(word) for word in ([command] if isinstance(command, str) else command)]
     if not words:
@@ -91,10 +92,10 @@ def run(
 
 
 def _sudo(whole: list[str], sudo: bool) -> list[str]:
-    """What to put before a command to run it as root.
+    """The words to put before a command to run it as root.
 
     Raises:
-        Error: that is not wanted, or sudo asks for a password; it says what to type.
+        Error: `sudo` is false, or sudo asks for a password; the message gives the command to type.
     """
     typed = (
         f"type\n  sudo {shlex.join(whole)}\nin a terminal, and then rpcprobe.open() its directory"
@@ -115,7 +116,7 @@ def _done(
     stdin: int | IO[bytes] | None,
     stdout: int | IO[bytes] | None,
 ) -> tuple[str, int]:
-    """What was said on standard error, by the program and by rpcprobe, and the exit status."""
+    """Runs the command; returns the standard error of the program and of rpcprobe, and the exit status."""
     with tempfile.TemporaryFile() as said:
         try:
             status = subprocess.run(

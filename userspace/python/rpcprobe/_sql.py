@@ -27,7 +27,7 @@ class Database:
         import pyarrow.dataset
 
         self._failure = duckdb.Error
-        # A connection has one answer at a time.
+        # A connection holds one result at a time.
         self._lock = threading.Lock()
         self._connection = duckdb.connect()
         for name, file in tables.items():
@@ -50,7 +50,7 @@ class Database:
         try:
             with self._lock:
                 answer = self._connection.sql(query, params=parameters)
-                # What is no question has no answer.
+                # A statement that is not a query has no result.
                 return Table(pyarrow.table({}) if answer is None else answer.to_arrow_table())
         except self._failure as error:
             raise Error(f"SQL: {error}") from None

@@ -1,4 +1,4 @@
-"""A table in memory, and what it can be turned into."""
+"""A table in memory and its conversions."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Table:
     """Rows of a capture, or of an answer to SQL.
 
-    Whatever takes Arrow data takes it as it is (`pyarrow.table(table)`, polars, DuckDB, narwhals).
+    Anything that accepts Arrow data accepts it directly (`pyarrow.table(table)`, polars, DuckDB, narwhals).
 
     Attributes:
         arrow: the rows as a `pyarrow.Table`. Times are int64, in nanoseconds.
@@ -61,7 +61,7 @@ class Table:
         """One column.
 
         Raises:
-            Error: there is none of that name.
+            Error: there is no column of that name.
         """
         if column not in self.arrow.column_names:
             raise Error(f"there is no column {column!r}; the columns are {', '.join(self.columns)}")
@@ -75,7 +75,7 @@ class Table:
 
 
 def read(file: Path) -> Table:
-    """All of a Parquet file.
+    """Reads a whole Parquet file.
 
     Raises:
         Error: it is damaged, or cannot be read.
@@ -84,7 +84,7 @@ def read(file: Path) -> Table:
     import pyarrow.parquet
 
     try:
-        # Not by a path: a folder's name may look like `key=value`, which pyarrow would take for a column.
+        # Opened here, because pyarrow would take a folder `key=value` in a path for a column.
         with file.open("rb") as opened:
             return Table(pyarrow.parquet.ParquetFile(opened).read())
     except OSError as error:
@@ -94,10 +94,10 @@ def read(file: Path) -> Table:
 
 
 def column_names(file: Path) -> list[str]:
-    """The names of a Parquet file's columns, from its end.
+    """The names of a Parquet file's columns, from its footer.
 
     Raises:
-        Error: it is no whole Parquet file, or cannot be read.
+        Error: it is not a complete Parquet file, or cannot be read.
     """
     import pyarrow
     import pyarrow.parquet

@@ -1,4 +1,4 @@
-"""What the tests share: captures made up, and whether real ones can be taken here."""
+"""Fixtures that the tests share: made-up captures, and a check that real captures can be taken here."""
 
 import os
 import subprocess
@@ -11,13 +11,13 @@ import rpcprobe
 from rpcprobe import _program
 
 ROOT = Path(__file__).resolve().parents[3]
-# What is built here, and not what happens to be installed.
+# Test the program built here, not an installed one.
 os.environ.setdefault("RPCPROBE", str(ROOT / "userspace/target/release/rpcprobe"))
 
 
 @pytest.fixture(scope="session")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture of 400 requests; nobody may change it."""
+    """A capture of 400 requests, which tests must not change."""
     return made_up.make(tmp_path_factory.mktemp("captures") / "capture")
 
 
@@ -28,7 +28,7 @@ def cap(directory: Path) -> rpcprobe.Capture:
 
 @pytest.fixture(scope="session")
 def kernel() -> None:
-    """For tests that capture: where captures are known to work, skipping is a failure."""
+    """Skips tests that need captures where captures cannot be taken, or fails them where captures must work."""
     why = None
     if os.geteuid() != 0:
         why = "not root"

@@ -1,4 +1,4 @@
-"""A capture that is made up: requests of two kinds, the same at every run. It needs neither root nor the kernel."""
+"""A made-up capture: requests of two kinds, identical in every run. It needs neither root nor the kernel."""
 
 import json
 import random
@@ -33,7 +33,7 @@ OF_THREADS = "comm! pid! tid! start_ns! duration_ns! cpu_ns! own_ns! shared_ns! 
 
 
 def schema(names: list[str]) -> pa.Schema:
-    """`!`: never null."""
+    """A name that ends in `!` is a column without nulls."""
     fields = []
     for name in names:
         plain = name.rstrip("!")
@@ -98,7 +98,7 @@ Change = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 
 
 def make(directory: Path, requests: int = 400, seed: int = 1, change: Change | None = None) -> Path:
-    """Writes a capture into a new directory, each request changed as `change` does."""
+    """Writes a capture into a new directory, after `change` has been applied to each request."""
     directory.mkdir(parents=True)
     chance = random.Random(seed)
     rows, pieces = [], []

@@ -1,4 +1,4 @@
-"""The statistics of comparing runs, once more and as plainly as they are defined: tests hold the program's against them."""
+"""The statistics of comparing runs, implemented plainly from their definitions. Tests compare the program with them."""
 
 import functools
 import math
@@ -15,7 +15,7 @@ class Files(Protocol):
 
 @functools.cache
 def beta_masses(count: int, p: float) -> list[float]:
-    """Harrell and Davis: the weight of each rank. Trimmed (Akinshin) with few values on one side."""
+    """The Harrell-Davis weight of each rank, trimmed (Akinshin) if there are few values on one side."""
     a, b = (count + 1) * p, (count + 1) * (1 - p)
     low, high = 0.0, 1.0
 
@@ -24,7 +24,7 @@ def beta_masses(count: int, p: float) -> list[float]:
 
     if count * min(p, 1 - p) < 30:
         width = 1 / math.sqrt(count)
-        # The densest interval of this width: where it is equally dense at both ends.
+        # The densest interval of this width: its density is equal at both ends.
         low, high = max((a - 1) / (a + b - 2) - width, 0.0), min((a - 1) / (a + b - 2), 1 - width)
         for _ in range(100):
             middle = (low + high) / 2
@@ -36,7 +36,7 @@ def beta_masses(count: int, p: float) -> list[float]:
     steps = 400
 
     def mass(begin: float, end: float) -> float:
-        """By Simpson's rule."""
+        """Integrates the density by Simpson's rule."""
         if end <= begin:
             return 0.0
         step = (end - begin) / steps
@@ -55,7 +55,7 @@ WHOLE: Part = ("", "")
 
 
 def of_run(files: Files, where: str, p: float | None) -> dict[Part, float]:
-    """The mean (no p), or a quantile by Harrell and Davis: of the latency, and of each category and side."""
+    """The mean (without p) or Harrell-Davis quantile of the latency, and of each category and side."""
     order = files.rows(
         f"select request_id, latency_ns from requests where {where} order by latency_ns, request_id"
     )
@@ -91,7 +91,7 @@ def statistic(runs: Sequence[Files], where: str, p: float | None) -> dict[Part, 
 
 
 def interval(differences: list[float]) -> tuple[float, float]:
-    """95 %: means of subsets are typical values (Hartigan)."""
+    """The 95 % interval: means of subsets are typical values (Hartigan)."""
     count = len(differences)
     means = []
     for chosen in range(1, 1 << count):
@@ -103,7 +103,7 @@ def interval(differences: list[float]) -> tuple[float, float]:
 
 
 def probabilities(differences: dict[Any, list[float]], floor: float) -> dict[Any, float]:
-    """Of each quantity: in what share of all flips of pairs' signs is any quantity as extreme?"""
+    """For each quantity, the share of all sign flips of the pairs in which any quantity is at least as extreme."""
 
     def clipped(of: list[float]) -> list[float]:
         most = 1.5 * statistics.median(map(abs, of))

@@ -1,4 +1,4 @@
-"""The numbers of the package are those of the program, and of SQL over the files."""
+"""The package's numbers equal those of the program and of SQL over the files."""
 
 import json
 import subprocess
@@ -52,7 +52,7 @@ def test_a_breakdown_of_selected_requests_agrees_with_sql(cap: rpcprobe.Capture,
         {"ids": selected["request_id"].to_pylist()},
     ).rows()
     assert told == {row["category"]: row["ns"] for row in rows}
-    # Given in other ways, they are the same.
+    # The same requests, given in other ways, give the same report.
     ids = selected["request_id"]
     for same in (
         ids,

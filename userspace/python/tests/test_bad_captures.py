@@ -1,4 +1,4 @@
-"""What is no capture, or a damaged one, is said in one way: by `rpcprobe.Error`, with what and where."""
+"""A damaged capture, or a directory that is no capture, always raises `rpcprobe.Error`, with what and where."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import rpcprobe
 
 
 def use(directory: Path) -> None:
-    """Everything that reads a capture."""
+    """Calls everything that reads a capture."""
     cap = rpcprobe.open(directory)
     for work in (
         lambda: (cap.requests, cap.segments),
@@ -31,7 +31,7 @@ def half(file: Path) -> None:
 
 
 def garbled(file: Path) -> None:
-    """Right at both ends, wrong between them."""
+    """Damages the middle of the file and leaves both ends intact."""
     data = bytearray(file.read_bytes())
     data[8 : len(data) // 2] = b"\xa5" * (len(data) // 2 - 8)
     file.write_bytes(data)
@@ -90,7 +90,7 @@ def test_is_one_kind_of_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(rpcprobe.Error, match=said) as raised:
         use(directory)
     assert str(tmp_path) in str(raised.value)
-    # Nothing of others above it: no "During handling of the above exception".
+    # No chained exception above it: no "During handling of the above exception".
     shown = "".join(traceback.format_exception(raised.value))
     assert shown.count("Traceback (most recent call last)") == 1, shown
 

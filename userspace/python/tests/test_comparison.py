@@ -22,7 +22,7 @@ def test_of_two_captures(sides: tuple[Path, Path]) -> None:
     assert "one capture a side" in str(comparison)
     for name in ("shift", "waterfall"):
         assert comparison.figure(name).data
-    # Means differ by what the waterfall's categories sum to.
+    # The waterfall's categories sum to the difference of the means.
     (mean,) = [of for of in comparison.data["kinds"][0]["statistics"] if of["statistic"] == "mean"]
     (change,) = (
         rpcprobe.open(b)

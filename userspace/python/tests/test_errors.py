@@ -1,4 +1,4 @@
-"""Wrong arguments, and what is not installed."""
+"""Wrong arguments and missing packages."""
 
 import subprocess
 import sys
@@ -99,7 +99,7 @@ def test_the_program_is_missing_or_another(
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(_program.sysconfig, "get_path", lambda _: "/nowhere")
     monkeypatch.setattr(_program.sys, "executable", "/nowhere/python")
-    # Wherever the sources are, a `bin` above them may hold one.
+    # A `bin` above the sources may hold a program, wherever the sources are.
     monkeypatch.setattr(_program, "__file__", "/nowhere/of/all/the/package/_program.py")
     with pytest.raises(rpcprobe.Error, match="neither in /nowhere nor on the PATH"):
         cap.report()

@@ -1,4 +1,4 @@
-"""Methods and threads have whatever names programs choose: they are text everywhere."""
+"""Programs choose the names of methods and threads: every output treats them as plain text."""
 
 import made_up
 import pytest

@@ -1,4 +1,4 @@
-"""`pip install .` in a fresh virtual environment gives the program and the package, and nothing else is needed."""
+"""`pip install .` in a fresh virtual environment installs the program and the package, and needs nothing else."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from conftest import ROOT
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fresh") / "a venv"
     venv.create(folder, with_pip=True)
-    # What is compiled already is taken.
+    # Reuse what is already compiled.
     environment = os.environ | {"CARGO_TARGET_DIR": str(ROOT / "userspace/target")}
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(
@@ -54,7 +54,7 @@ def test_the_program_is_beside_python(python: Path) -> None:
         python, "import importlib.metadata as m; print('rpcprobe', m.version('rpcprobe'))"
     )
     assert version == metadata
-    # The one that is used, whatever the PATH has.
+    # The package uses this program, whatever is on the PATH.
     assert said(python, "from rpcprobe import _program; print(_program.path())").strip() == str(
         program
     )
@@ -86,7 +86,7 @@ def test_extras_are_those_that_messages_name(python: Path) -> None:
 
 
 def test_what_the_system_lacks_is_named_before_anything_is_compiled(tmp_path: Path) -> None:
-    """All that is needed, but clang."""
+    """The PATH has everything that is needed except clang."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("sh", "make", "gcc", "pkg-config", "cargo", "rustc", "bpftool"):

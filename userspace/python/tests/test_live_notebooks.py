@@ -1,4 +1,4 @@
-"""The notebooks as `make notebook` opens them: they run, their widgets change what is shown, and no network is asked."""
+"""The notebooks as `make notebook` opens them: they run, their widgets work, and they make no network requests."""
 
 import importlib
 import os
@@ -22,7 +22,7 @@ browser = importlib.import_module("browser")
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 SECONDS = 60
-# marimo's own elements have roots of their own.
+# marimo's own elements have their own shadow roots.
 FIND = """
 window.found = (what, root = document) => [...root.querySelectorAll(what),
   ...[...root.querySelectorAll("*")].filter((node) => node.shadowRoot).flatMap((node) => found(what, node.shadowRoot))];
@@ -37,13 +37,13 @@ window.choose = (select) => {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """marimo's address and password, of notebooks that are given two pairs of captures."""
+    """Address and password of a marimo server whose notebooks are given two pairs of captures."""
     folder = tmp_path_factory.mktemp("captures")
     captures = [made_up.make(folder / f"run{number}", 200, seed=number) for number in range(4)]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # Who can open a notebook can run code, and this may be root.
+    # Anyone who can open a notebook can run code, and this process may be root.
     token = secrets.token_hex(16)
     command = [sys.executable, "-m", "marimo", "edit", "--headless", "-p", str(port)]
     command += ["--token", "--token-password", token]
@@ -98,7 +98,7 @@ def test_widgets_work_and_no_network_is_asked(server: tuple[str, str], notebook:
 
 
 def settled(page: Any) -> str:
-    """What is shown, once nothing has changed for two seconds."""
+    """The shown text, once it has not changed for two seconds."""
     end, before, same = time.monotonic() + SECONDS, "", 0
     while same < 4:
         assert time.monotonic() < end, f"nothing settles: {before}"
@@ -110,6 +110,6 @@ def settled(page: Any) -> str:
 
 
 def faults(page: Any, server: str) -> list[str]:
-    """Errors, and what is asked of others than marimo, which hints at a waste of its own."""
+    """The page's errors and requests to other servers than marimo's, without marimo's hints at its unused resources."""
     own = (f"network: {server}", f"log: The resource {server}")
     return [of for of in page.faults() if not of.startswith(own)]

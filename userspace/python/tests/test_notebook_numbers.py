@@ -1,7 +1,7 @@
-"""Every number that a reader of the notebooks sees is what DuckDB gives over the files of the captures.
+"""Every number that the notebooks show equals the result of DuckDB over the captures' files.
 
-The captures are made up. Of each notebook all outputs are taken in their order and compared whole: an output that
-nobody compares, or one more in a notebook, fails."""
+The captures are made up. The test takes all outputs of a notebook in order and compares each completely. It fails if
+a notebook has an output that is not compared."""
 
 import html
 import importlib
@@ -34,7 +34,7 @@ Row = list[str]
 
 
 def ns(value: float | None) -> str:
-    """As the program formats it, half rounded up."""
+    """Formats a duration as the program does, with halves rounded up."""
     whole = math.floor(abs(value) + 0.5)
     return ("-" if value < 0 and whole else "") + agree.format_ns(whole)
 
@@ -44,14 +44,14 @@ def share(part: int, whole: int) -> str:
 
 
 class Files(agree.Capture):
-    """A capture's files, and the figures that a notebook shows of it."""
+    """A capture's files, and the figures of the capture that a notebook shows."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(_program.path(), str(directory))
         self.shown: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def figure(self, name: str, *options: str) -> dict[str, Any]:
-        """What the notebook shows, or else what the program gives."""
+        """The figure that the notebook shows, or else the program's."""
         plain = tuple(of for of in options if of not in ("--band", "all"))
         return self.shown.get((name, *plain)) or super().figure(name, *options)
 
@@ -61,12 +61,12 @@ class Files(agree.Capture):
 
 
 class Outputs:
-    """What a notebook shows, in order: each is taken once."""
+    """A notebook's outputs in order; each is taken once."""
 
     def __init__(self, folder: Path, stem: str) -> None:
         self.page = (folder / f"{stem}.html").read_text()
         cells = json.loads((folder / f"{stem}.ipynb").read_text())["cells"]
-        # Text is a list of lines there.
+        # The .ipynb stores text as a list of lines.
         self.left = [
             {
                 kind: "".join(of) if kind.startswith("text/") else of
@@ -137,7 +137,7 @@ def of_report(study: str) -> list[Row]:
 
 
 def latencies(files: Files, where: str) -> tuple[int, ...]:
-    """p50, p90, p99, slowest, and how many."""
+    """p50, p90, p99, the slowest, and the count."""
     return agree.percentiles(files, where)
 
 
@@ -147,7 +147,7 @@ def mean(files: Files, where: str) -> float:
 
 
 def sums(files: Files, where: str) -> list[tuple[Any, ...]]:
-    """Category, side, nanoseconds, and those measured: the largest first."""
+    """Category, side, nanoseconds, and measured nanoseconds; the largest first."""
     return files.rows(
         f"""select category, side, sum(duration_ns)::bigint,
                    coalesce(sum(duration_ns) filter (evidence = 'measured'), 0)::bigint
@@ -156,7 +156,7 @@ def sums(files: Files, where: str) -> list[tuple[Any, ...]]:
 
 
 def check_subtitle(figure: dict[str, Any]) -> None:
-    """Below a title stands what the figure's note says, and no number besides."""
+    """The subtitle has no number that is not in the figure's note."""
     note = str((figure["layout"].get("meta") or {}).get("note") or "")
     said = figure["layout"]["title"].get("subtitle", {}).get("text") or ""
     said = html.unescape(re.sub(r"<span[^>]*>.</span> [^ <]*|<br>", " ", said))
@@ -204,7 +204,7 @@ def test_01_first_breakdown(directory: Path, show: Callable[..., Outputs]) -> No
     assert {category, *others} == {part[0] for part in parts}
     files.shown["latency", "--kind", "http1", "--category", category] = seen.figure()
     agree.check_latency(files, "http1", "all", where)
-    # No request whose segments do not add up.
+    # The segments of every request add up.
     assert seen.value() == "0"
     head, *rows = seen.table()
     assert head == ["category", "side", "per request", "share of the time", "of it measured"]
@@ -218,7 +218,7 @@ def test_01_first_breakdown(directory: Path, show: Callable[..., Outputs]) -> No
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Eight pairs of runs, A and B in turns; B has more of `kernel.vfs` and a wait for the journal."""
+    """Eight pairs of runs, A and B alternating; B has more of `kernel.vfs` and a wait for the journal."""
     folder = tmp_path_factory.mktemp("pairs")
 
     def run(number: int) -> Path:
@@ -253,14 +253,14 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def in_ns(shown: str) -> tuple[float, float]:
-    """What a duration says, and within what: half of its last digit."""
+    """The value of a printed duration, and its tolerance: half a unit of the last digit."""
     number, unit = shown.split()
     decimals = len(number.partition(".")[2])
     return float(number) * agree.UNITS[unit], 0.5 * 10**-decimals * agree.UNITS[unit]
 
 
 def says(what: str, shown: str, expected: float) -> None:
-    """Rounded sums differ by up to a nanosecond (largest remainders)."""
+    """Compares a printed duration. Rounded sums differ by up to a nanosecond (largest remainders)."""
     value, within = in_ns(shown)
     agree.close(what, value, expected, within + 1.01)
 
@@ -307,7 +307,7 @@ def test_02_tmpfs_vs_ext4(pairs: list[Path], show: Callable[..., Outputs]) -> No
 
 
 def check_waterfall(figure: dict[str, Any], a: Files, b: Files, where: str) -> None:
-    """From A's mean to B's; the steps are the changes of categories and sides."""
+    """The waterfall leads from A's mean to B's; its steps are the changes by category and side."""
     assert figure["data"]
     of_a, of_b = statistic([a], where, None), statistic([b], where, None)
     steps, whole_ns = {}, []
@@ -327,7 +327,7 @@ def check_waterfall(figure: dict[str, Any], a: Files, b: Files, where: str) -> N
     agree.close("02: B", whole_ns[-1], of_b["", ""], 0.51)
     for key in steps:
         agree.close(f"02: {key}", steps[key], of_b.get(key, 0) - of_a.get(key, 0), 2)
-    # What is no step is too small to be one of the twelve, or none at all.
+    # Changes without a step are smaller than every one of the twelve steps, or zero.
     left = {*of_a, *of_b} - {*steps} - {("", "")}
     least = min(abs(change) for change in steps.values())
     assert len(steps) >= 8
@@ -336,7 +336,7 @@ def check_waterfall(figure: dict[str, Any], a: Files, b: Files, where: str) -> N
 
 
 def check_comparison(text: str, sides: dict[str, list[Files]], where: str) -> None:
-    """All that `rpcprobe diff` says: each line that has a number is recomputed."""
+    """Recomputes every line with a number in the text of `rpcprobe diff`."""
     these = where.removeprefix("complete and ")
     lines = text.splitlines()
 
@@ -370,7 +370,7 @@ def check_comparison(text: str, sides: dict[str, list[Files]], where: str) -> No
     cost = r"; probe cost about 0 ns and 0 ns per request"
     said = taken(rf"exec: ([\d,]+) requests of A, ([\d,]+) of B{cost}")
     assert said == [tuple(f"{count:,}" for count in counts)]
-    # Everything that is tested, of each pair of runs; in units of A's mean latency.
+    # Every tested quantity for each pair of runs, in units of A's mean latency.
     quantiles = {"mean": None, "p50": 0.5, "p90": 0.9}
     values = {
         name: [[of_run(files, where, p) for files in of] for of in (a, b)]
@@ -426,7 +426,7 @@ def check_comparison(text: str, sides: dict[str, list[Files]], where: str) -> No
     compare("total", shown, of("p50"))
     assert of_change == "100.0"
     same_p(p, p_of["p50", WHOLE])
-    # In words: what has changed; how much higher the median is.
+    # The sentences: what has changed, and by how much the median is higher.
     assert len(changed) >= 1
     ((named, more, of_a, low, high),) = taken(
         r"exec: changed: (.*)\. B's median is (\S+ \S+) higher \(\+([\d.]+) %, 95 % interval ([+-][\d.]+) to"
@@ -438,7 +438,7 @@ def check_comparison(text: str, sides: dict[str, list[Files]], where: str) -> No
     agree.close("02: of A", float(of_a), of("p50")[2] / of("p50")[0] * 100, 0.051)
     for shown_bound, bound in zip((low, high), interval(differences["p50", WHOLE]), strict=True):
         agree.close("02: interval", float(shown_bound), bound * mean_ns / of("p50")[0] * 100, 0.051)
-    # Who had the CPU meanwhile.
+    # Time during which other tasks had the CPU.
     rows = taken(rf"([a-z_.]+) (client|server) +by other{length}{length}{change}")
     assert rows
     for category, side, *shown in rows:
@@ -448,7 +448,7 @@ def check_comparison(text: str, sides: dict[str, list[Files]], where: str) -> No
         x, y = (statistics.fmean(files.one(query)[0] for files in of_side) for of_side in (a, b))
         compare(f"{category} by other", shown, (x, y, y - x))
     assert taken(r"p: of a difference .* by chance \((\d+) sign flips\)\. .*") == [("256",)]
-    # Percentiles that are named are no numbers.
+    # Names of percentiles do not count as numbers.
     assert not [
         line for line in lines if re.search(r"\d", re.sub(r"p\d\d|95 % interval", "", line))
     ]
@@ -456,7 +456,7 @@ def check_comparison(text: str, sides: dict[str, list[Files]], where: str) -> No
 
 @pytest.fixture(scope="module")
 def transports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The same by two transports: `tcp`, and `http2`, which has more threads and methods."""
+    """The same requests by two transports: `tcp`, and `http2`, which has more threads and methods."""
     folder = tmp_path_factory.mktemp("transports")
 
     def change(request: dict[str, Any], segments: list[dict[str, Any]]) -> None:
@@ -587,7 +587,7 @@ def test_04_one_slow_request(directory: Path, show: Callable[..., Outputs]) -> N
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Procedures by ONC RPC; every third call of one was made for the one before."""
+    """ONC RPC calls; every third call of one procedure was made for the call before."""
 
     def change(request: dict[str, Any], segments: list[dict[str, Any]]) -> None:
         number = request["request_id"]
@@ -606,7 +606,7 @@ def test_05_null_rpc_and_caching(
 ) -> None:
     captures = importlib.import_module("captures")
     rpcprobe = importlib.import_module("rpcprobe")
-    # The client's own log, which a fresh capture comes with; the notebook is given none.
+    # The client's own log, as a fresh capture provides it. The notebook is given no capture.
     log = {"null": [900, 1_200, 999_500, 40], "invoke": [5, 4, 3, 2, 1], "read": [7], "cache": []}
     monkeypatch.setattr(captures, "given", lambda _arguments: [])
     monkeypatch.setattr(captures, "flexcache", lambda: (rpcprobe.open(calls), log))

@@ -1,4 +1,4 @@
-"""The notebooks run, with every choice of their widgets; what is exported of them is looked at in a browser."""
+"""The notebooks run with every choice of their widgets; a browser checks their exported pages."""
 
 import importlib
 import json
@@ -18,7 +18,7 @@ import rpcprobe
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 HOSTILE = "<script>window.pwned=1</script><img src=x onerror=x>\n*_`|$"
 
-# Text as light, or as dark, as the page behind it.
+# Text that is nearly as light or as dark as the page behind it.
 TOO_FAINT = """
 (() => {
   const light = (color) => { const [r, g, b] = color.match(/[\\d.]+/g).map(Number); return 0.3 * r + 0.6 * g + 0.1 * b; };
@@ -29,7 +29,7 @@ TOO_FAINT = """
 })()
 """
 
-# What cells that take captures define.
+# Names defined by the cells that take captures.
 CAPTURES = ("given", "runs", "log", "side_a")
 
 pytestmark = pytest.mark.root
@@ -46,9 +46,9 @@ def export() -> Any:
 def exported(
     export: Any, kernel: None, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, dict[str, Any]]]:
-    """Where the files are, and what each notebook defines. Each has taken its captures once."""
+    """The directory of the exported files, and each notebook's definitions. Each notebook takes its captures once."""
     folder = tmp_path_factory.mktemp("exported")
-    # Two pairs of runs instead of eight: what is said of them is another matter.
+    # Two pairs of runs instead of eight: these tests do not check what the notebooks say of them.
     os.environ["RPCPROBE_PAIRS"] = "2"
     try:
         return folder, {notebook.stem: export.export(notebook, folder) for notebook in NOTEBOOKS}
@@ -80,14 +80,14 @@ def test_what_is_exported(exported: tuple[Path, dict]) -> None:
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda of: of.stem)
 def test_every_choice_works(export: Any, exported: tuple[Path, dict], notebook: Path) -> None:
-    """One widget after another takes each of its values, over the captures that are there."""
+    """Sets one widget after another to each of its values, over the captures already taken."""
     first = exported[1][notebook.stem]
     app = export.load(notebook)
     choices = {name: of for name, of in first.items() if isinstance(of, marimo.ui.dropdown)}
     assert choices
     for name, choice in choices.items():
         for value in list(choice.options.values())[:6]:
-            # Of a cell, all that it defines is replaced, or nothing.
+            # marimo replaces either all definitions of a cell or none.
             kept = {}
             for cell in export.InternalApp(app).cell_manager.cells():
                 if cell.defs & {*CAPTURES, name}:
@@ -119,7 +119,7 @@ def test_a_browser_shows_them_as_they_are_meant(exported: tuple[Path, dict]) -> 
 def test_names_are_text_in_notebooks(
     export: Any, exported: tuple[Path, dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A notebook that is given a capture with hostile names, which it takes instead of a fresh one."""
+    """A notebook uses the given capture with hostile names instead of a fresh one."""
 
     def change(request: dict, segments: list[dict]) -> None:
         request["method"] = HOSTILE
@@ -148,7 +148,7 @@ def test_names_are_text_in_notebooks(
 def test_exported_numbers_are_those_of_sql(
     export: Any, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a reader of the notebook sees, recomputed from the files: percentiles in a table, a figure's bars."""
+    """Recomputes from the files what the notebook shows: percentiles in a table, a figure's bars."""
     monkeypatch.setenv("RPCPROBE_CAPTURE", str(directory))
     (notebook,) = (of for of in NOTEBOOKS if of.stem.startswith("01"))
     kind = export.export(notebook, tmp_path)["kind"]

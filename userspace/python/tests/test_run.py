@@ -18,7 +18,7 @@ def test_without_root_the_command_to_type_is_said(monkeypatch: pytest.MonkeyPatc
     assert f"sudo {rpcprobe._program.path()} run -q -o /nowhere/capture -- sleep 'a b'" in str(
         raised.value
     )
-    # What is to be typed names no directory that is gone by then.
+    # The command to type does not name a temporary directory, which would be gone by then.
     with pytest.raises(rpcprobe.Error, match="run -q -- true\n"):
         rpcprobe.run(["true"])
     monkeypatch.setattr(rpcprobe._run.shutil, "which", lambda _: None)
@@ -94,7 +94,7 @@ def test_by_sudo(tmp_path: Path) -> None:
     allowed = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
     if allowed.returncode != 0:
         pytest.skip("sudo is not to be had")
-    # Root by sudo is root, too: what differs is that rpcprobe sees who called.
+    # Root by sudo is also root; the difference is that rpcprobe sees the calling user.
     code = f"import os; os.geteuid = lambda: 1; import rpcprobe; print(len(rpcprobe.run(['id', '-u'], directory={str(tmp_path / 'capture')!r}, user='nobody', sudo=True).requests))"
     folder = str(Path(rpcprobe.__file__).parents[1])
     done = subprocess.run(

@@ -21,7 +21,7 @@ def test_every_row_and_type_is_that_of_the_file(cap: rpcprobe.Capture) -> None:
 
 
 def test_pandas_and_polars_keep_integers(cap: rpcprobe.Capture) -> None:
-    # A column with nulls, which as floats would not hold nanoseconds.
+    # A column with nulls: floats would not hold its nanoseconds exactly.
     found = cap.requests["lock"].to_pylist()
     assert None in found
     pandas = cap.requests.pandas()
@@ -47,7 +47,7 @@ def test_views_have_plain_names(cap: rpcprobe.Capture) -> None:
         of_file = getattr(cap, table).columns
         of_view = cap.sql(f"select * from {table} limit 0").columns
         assert len(of_file) == len(of_view)
-        # Each can be said without quotes.
+        # Each column can be named without quotes.
         named = cap.sql(f"select {', '.join(of_view)} from {table} limit 1")
         assert named.columns == of_view
         for file_name, view_name in zip(of_file, of_view, strict=True):

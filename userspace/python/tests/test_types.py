@@ -1,4 +1,4 @@
-"""The package's types are right, and tell who uses it what is wrong."""
+"""The package's types are correct, and a type checker reports wrong uses of it."""
 
 import os
 import subprocess

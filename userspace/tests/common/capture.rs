@@ -1,4 +1,4 @@
-//! Captures made by the tests, and read back with the program's own readers.
+//! Runs captures for the tests and reads them back with the program's own readers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use super::{rpcprobe, text};
 /// Name of the capture in its directory.
 pub const NAME: &str = "capture";
 
-/// A directory that is removed; with `RPCPROBE_KEEP_FAILED=1` it is kept if its test fails.
+/// A temporary directory. It is removed on drop; with `RPCPROBE_KEEP_FAILED=1` it is kept if its test fails.
 struct Parent(TempDir);
 
 impl Drop for Parent {
@@ -31,10 +31,10 @@ impl Drop for Parent {
     }
 }
 
-/// A capture in a directory of its own, removed with it.
+/// A capture in its own temporary directory, which is removed with it.
 pub struct Capture {
     parent: Parent,
-    /// What `rpcprobe run` said and how it ended.
+    /// Output and exit status of `rpcprobe run`.
     pub output: Output,
 }
 
@@ -46,8 +46,8 @@ impl Capture {
         Capture { parent: Parent(parent), output: output.expect("rpcprobe runs") }
     }
 
-    /// For a run that the test has to accompany: it starts and ends `rpcprobe` by itself, with
-    /// [`run`], and hands over what came of it.
+    /// Wraps a run that the test itself started with [`run`] and ended: `output` is what `rpcprobe` printed and
+    /// returned.
     pub fn in_directory(parent: TempDir, output: Output) -> Capture {
         Capture { parent: Parent(parent), output }
     }
@@ -88,7 +88,7 @@ impl Capture {
         segments
     }
 
-    /// Requests and segments as they are in the files, whatever the encoding.
+    /// Requests and segments as the files contain them, independent of the Parquet encoding.
     pub fn tables(&self) -> (Vec<RequestRow>, Vec<(u64, Segment)>) {
         let stream = output::stream_segments(&self.file("segments.parquet"));
         let segments = stream.expect("segments.parquet").collect::<Result<_, _>>();
@@ -103,7 +103,7 @@ impl Capture {
         text(&output.stdout)
     }
 
-    /// Checks what holds for every capture, and returns requests with their segments.
+    /// Checks what must hold for every capture, and returns the requests with their segments.
     pub fn checked(&self) -> Vec<(Request, Vec<Segment>)> {
         let accounts = output::read_threads(&self.file("threads.parquet"));
         for account in accounts.expect("threads.parquet") {
@@ -113,7 +113,8 @@ impl Capture {
         self.checked_requests()
     }
 
-    /// The same but for the ledger: a damaged file may say that it begins in the middle of what it tells.
+    /// As [`Capture::checked`], without the CPU-time ledger: a damaged event file may claim a start time later than its
+    /// records.
     pub fn checked_requests(&self) -> Vec<(Request, Vec<Segment>)> {
         check_numbers(self);
         let rows = self.rows();
@@ -138,7 +139,7 @@ impl Capture {
     }
 }
 
-/// 1, 2, ... in both files, and parents that are there.
+/// Checks that request ids are 1, 2, ... in both files and that every parent has a row and does not begin later.
 pub fn check_numbers(capture: &Capture) {
     let (rows, segments) = capture.tables();
     let ids: Vec<u64> = rows.iter().map(|row| row.request.request_id).collect();
@@ -154,7 +155,7 @@ pub fn check_numbers(capture: &Capture) {
     }
 }
 
-/// Conservation, and agreement of the two files.
+/// Checks conservation, and that the two files agree.
 fn check_request(request: &Request, segments: &[Segment], columns: &[Option<u64>]) {
     if request.complete {
         assert_eq!(request.reason, None, "a complete request with a reason: {request:?}");
@@ -175,12 +176,12 @@ pub fn run(parent: &Path, options: &[&str], command: &[&str]) -> Command {
     run
 }
 
-/// A file as standard input.
+/// Opens a file for use as standard input.
 pub fn stdin_from(path: impl AsRef<Path>) -> Stdio {
     File::open(path).expect("the input").into()
 }
 
-/// How many requests there are of each kind.
+/// Number of requests of each kind.
 pub fn kinds(requests: &[(Request, Vec<Segment>)]) -> BTreeMap<Kind, usize> {
     let mut kinds = BTreeMap::new();
     for (request, _) in requests {
@@ -189,12 +190,12 @@ pub fn kinds(requests: &[(Request, Vec<Segment>)]) -> BTreeMap<Kind, usize> {
     kinds
 }
 
-/// Time of a category in these segments.
+/// Total time of a category in these segments.
 pub fn time_in(category: Category, segments: &[Segment]) -> u64 {
     segments.iter().filter(|s| s.category == category).map(|s| s.duration_ns).sum()
 }
 
-/// Every file of a directory with its content, to see that nothing changed.
+/// Every file of a directory with its content, used to check that nothing changed.
 pub fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(directory).expect("a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());

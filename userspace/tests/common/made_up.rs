@@ -1,4 +1,4 @@
-//! Captures that are made up: requests of every sort in no order, the same at every run.
+//! Synthetic captures: requests of every sort in pseudo-random order, the same in every run.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rpcprobe::output::{Writer, REQUESTS_FILE, SEGMENTS_FILE};
 pub const START_NS: u64 = 1_000_000_000;
 const PROBE_TID: u32 = 9_001;
 
-/// Numbers in no order, the same at every run.
+/// Pseudo-random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -29,8 +29,8 @@ fn end(comm: &str, pid: u32, tid: u32) -> Option<End> {
     Some(End { pid, tid, comm: comm.into() })
 }
 
-/// A request of any kind, some incomplete, some with an end that is not traced; few have the same
-/// method, many the same latency.
+/// A request of any kind. Some requests are incomplete and some have an untraced end; few share a
+/// method, many share a latency.
 fn request(id: u64, numbers: &mut Numbers) -> Request {
     let kind = numbers.of(&[Kind::Http1, Kind::Http1, Kind::Http1, Kind::Exec, Kind::Resp]);
     let start_ns = START_NS + id * 1_500;
@@ -93,12 +93,12 @@ fn segments(request: &mut Request, numbers: &mut Numbers) -> Vec<Segment> {
     segments
 }
 
-/// A capture of so many requests made up, without its events.
+/// Writes a synthetic capture with this many requests and no events.
 pub fn made_up(directory: &Path, requests: u64) {
     made_up_with(directory, requests, &|_, _| {});
 }
 
-/// Likewise, each request changed as `change` does.
+/// As [`made_up`], with `change` applied to each request and its segments.
 pub fn made_up_with(
     directory: &Path,
     requests: u64,

@@ -1,6 +1,5 @@
-//! What the end-to-end tests share: whether they can run here, the program, its targets, and
-//! captures read back.
-#![allow(dead_code)] // each test file is a crate of its own and uses a part
+//! What the end-to-end tests share: a check that they can run here, the program, its targets, and readers of captures.
+#![allow(dead_code)] // each test file is its own crate and uses only a part
 
 pub mod capture;
 pub mod made_up;
@@ -18,19 +17,19 @@ use tempfile::TempDir;
 /// The program under test.
 pub const RPCPROBE: &str = env!("CARGO_BIN_EXE_rpcprobe");
 
-/// A user without any privilege, on every system.
+/// An unprivileged user id that exists on every system.
 pub const NOBODY: u32 = 65534;
 
-/// The right to capture. Captures cover the whole machine: one at a time, so that no test's work
-/// shows up as another's competition.
+/// The right to capture. A capture covers the whole machine, so tests capture one at a time: otherwise one test's work
+/// would appear as another's CPU competition.
 pub type Turn = MutexGuard<'static, ()>;
 
-/// Waits for a turn to capture; `None`, after saying why, where that is not possible. Then it is
-/// up to the test to return.
+/// Waits for a turn to capture. Returns `None`, after printing the reason, where captures are not possible; the test
+/// must then return.
 pub fn needs_kernel() -> Option<Turn> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     static HINDRANCE: OnceLock<Option<String>> = OnceLock::new();
-    // A test that failed has left nothing behind that could harm the next.
+    // A poisoned lock is harmless: a failed test leaves nothing behind that affects the next.
     let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     match HINDRANCE.get_or_init(hindrance) {
         None => Some(turn),
@@ -41,7 +40,7 @@ pub fn needs_kernel() -> Option<Turn> {
     }
 }
 
-/// For tests that need root but no hooks: as [`needs_kernel`].
+/// As [`needs_kernel`], for tests that need root but no hooks.
 pub fn needs_root() -> bool {
     if !is_root() {
         skip("not root");
@@ -49,14 +48,15 @@ pub fn needs_root() -> bool {
     is_root()
 }
 
-/// Where captures are known to work, `RPCPROBE_REQUIRE_KERNEL=1` makes skipping a failure.
+/// Prints why a test is skipped. `RPCPROBE_REQUIRE_KERNEL=1`, set where captures are known to work, makes skipping a
+/// failure.
 fn skip(why: &str) {
     let required = std::env::var_os("RPCPROBE_REQUIRE_KERNEL").is_some_and(|value| value == "1");
     assert!(!required, "captures are required to work here, but: {why}");
     println!("skipped: {why}");
 }
 
-/// Why captures are not possible here.
+/// The reason captures are not possible here, if any.
 fn hindrance() -> Option<String> {
     if !is_root() {
         return Some("not root".into());
@@ -72,7 +72,7 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// `rpcprobe` with these arguments, whoever started the tests and however.
+/// `rpcprobe` with these arguments, independent of the environment of the tests.
 pub fn rpcprobe<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Command {
     let mut command = Command::new(RPCPROBE);
     command.args(arguments);
@@ -80,18 +80,18 @@ pub fn rpcprobe<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Com
     command
 }
 
-/// Takes away what the surroundings of the tests say about users, colours and where BTF is.
+/// Removes the environment variables that set the invoking user, colours and the BTF file.
 pub fn unaffected(command: &mut Command) {
     for name in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "NO_COLOR", "RPCPROBE_BTF"] {
         command.env_remove(name);
     }
 }
 
-/// A folder of `targets/`, built.
+/// Builds a folder of `targets/` and returns its path.
 fn built(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets").join(name);
     let folder = folder.canonicalize().expect("the target is there");
-    // Jobs and flags of a make that runs the tests are not for this one.
+    // A make that runs the tests must not pass its jobs and flags to this make.
     let mut make = Command::new("make");
     make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").arg("-C").arg(&folder);
     let made = make.output().expect("make runs");
@@ -99,7 +99,7 @@ fn built(name: &str) -> PathBuf {
     folder
 }
 
-/// The folder of the evaluator, built.
+/// The folder of the evaluator (frpc), built.
 pub fn frpc_folder() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| built("frpc"))
@@ -111,7 +111,7 @@ pub fn echo() -> &'static str {
     BUILT.get_or_init(|| built("echo").join("echo").to_str().expect("paths are UTF-8").to_string())
 }
 
-/// A Python with grpcio.
+/// Path of a Python interpreter that has grpcio.
 pub fn python() -> &'static str {
     static READY: OnceLock<String> = OnceLock::new();
     READY.get_or_init(|| {
@@ -131,7 +131,7 @@ pub fn peer(name: &str) -> String {
     format!("{}/tests/peers/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A program of `tests/peers`, compiled, in a directory of its own.
+/// Compiles a program of `tests/peers` into a temporary directory. Returns the directory and the program's path.
 pub fn peer_in_c(name: &str) -> (TempDir, String) {
     let directory = open_directory();
     let program = directory.path().join("peer");
@@ -143,14 +143,14 @@ pub fn peer_in_c(name: &str) -> (TempDir, String) {
     (directory, program)
 }
 
-/// A program of `tests/peers` in Go, built with these flags, and the directory in which it is. `None`, said aloud: there is no Go
-/// here.
+/// Builds a Go program of `tests/peers` with these flags. Returns its temporary directory and its path, or `None`, with
+/// a message, if Go is not installed.
 pub fn peer_in_go(name: &str, flags: &[&str]) -> Option<(TempDir, String)> {
     let directory = open_directory();
     let program = directory.path().join(name);
     let mut compiler = Command::new("go");
     compiler.arg("build").args(flags).arg("-o").arg(&program).arg(peer(&format!("{name}.go")));
-    // What it has compiled, it keeps beside what else is built here; and it downloads nothing.
+    // The compiler caches next to the repository's other build results, and downloads nothing.
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(".cache").join("go");
     compiler.env("GOCACHE", cache).env("GOTOOLCHAIN", "local");
     match compiler.output() {
@@ -183,20 +183,20 @@ pub fn open_directory() -> TempDir {
     directory
 }
 
-/// A fresh directory that belongs to [`NOBODY`], with a copy of the program: where it was built
-/// may be closed to other users.
+/// A fresh directory that belongs to [`NOBODY`], with a copy of the program: the build directory may be closed to other
+/// users.
 pub fn directory_of_nobody() -> (TempDir, PathBuf) {
     let directory = open_directory();
     let program = directory.path().join("rpcprobe");
-    // By another process: a child that some thread forks meanwhile would hold a copy of ours open for
-    // writing, and then it cannot be executed.
+    // Another process makes the copy: a child that another thread of this process forks meanwhile would inherit the
+    // copy open for writing, and executing the copy would fail.
     let copied = Command::new("cp").arg(RPCPROBE).arg(&program).status();
     assert!(copied.expect("cp runs").success(), "copying the program");
     chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("chown");
     (directory, program)
 }
 
-/// `program` with these arguments as a user without privilege.
+/// `program` with these arguments, run as an unprivileged user.
 pub fn as_nobody(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
@@ -210,26 +210,26 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// How lines begin that say that hooks are not in place yet: on a busy machine that takes a while.
+/// Prefix of the messages that say hooks are not attached yet. On a busy machine attaching takes a while.
 pub const ATTACHING: &str = "rpcprobe: checking and attaching hooks, ";
 
-/// Likewise at the end.
+/// Prefix of the messages about detaching at the end.
 const DETACHING: &str = "rpcprobe: detaching hooks, ";
 
-/// Standard error without those.
+/// Standard error without these progress messages.
 pub fn said(stderr: &[u8]) -> String {
     let is_progress = |line: &&str| [ATTACHING, DETACHING].iter().any(|of| line.starts_with(of));
     text(stderr).split_inclusive('\n').filter(|line| !is_progress(line)).collect()
 }
 
-/// Fails when a message to the user is none: a panic or a dump of internals.
+/// Fails if standard error shows a panic or a dump of internals instead of a message to the user.
 pub fn assert_no_crash(stderr: &str) {
     for sign in ["panicked", "RUST_BACKTRACE", "stack backtrace", "src/", "fatal runtime error"] {
         assert!(!stderr.contains(sign), "{sign:?} in: {stderr}");
     }
 }
 
-/// Fails unless the program ended with `code` and said why, in one line that has all of `words`.
+/// Fails unless the program ended with `code` and printed the reason in one line that contains all of `words`.
 pub fn assert_refused(output: &Output, code: i32, words: &[&str]) {
     let stderr = said(&output.stderr);
     assert_no_crash(&stderr);

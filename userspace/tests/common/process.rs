@@ -10,8 +10,8 @@ use rpcprobe::model::By;
 
 use super::{text, ATTACHING};
 
-/// How long something that must happen may take before a test gives it up as never happening:
-/// only a failing test ever waits so long.
+/// Time after which a test gives up waiting for something that must happen. Only a failing test
+/// waits this long.
 const NEVER: Duration = Duration::from_secs(120);
 
 /// Waits until `condition` holds.
@@ -23,7 +23,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A line, and nothing of what follows.
+/// Reads one line and nothing beyond it.
 pub fn line(from: &mut impl Read) -> String {
     let mut line = Vec::new();
     let mut byte = [0];
@@ -33,7 +33,8 @@ pub fn line(from: &mut impl Read) -> String {
     text(&line)
 }
 
-/// What `attach` says on standard error when nothing that begins from then on will be missing.
+/// Skips progress messages and returns the message of `attach` that says all hooks are attached. No
+/// event after it is missed.
 pub fn hear_attached(stderr: &mut impl Read) -> String {
     let said = loop {
         let said = line(stderr);
@@ -45,7 +46,7 @@ pub fn hear_attached(stderr: &mut impl Read) -> String {
     said
 }
 
-/// A process in conversation with the test; killed if the test fails first.
+/// A process that the test talks to over pipes. It is killed if the test fails first.
 pub struct Talking {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -71,7 +72,7 @@ impl Talking {
         writeln!(stdin, "{line}").expect("the process reads");
     }
 
-    /// The next line it says, without its end; empty when there is none any more.
+    /// Reads the next line of its standard output, without the newline; empty at the end of file.
     pub fn hear(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("text");
@@ -83,7 +84,8 @@ impl Talking {
         self.stdin = None;
     }
 
-    /// Hangs up and waits for the end; `stdout` is what had not been heard yet.
+    /// Closes its standard input and waits for it to end. `stdout` is the output that `hear` has
+    /// not returned yet.
     pub fn end(mut self) -> Output {
         use std::io::Read;
         self.hang_up();
@@ -103,18 +105,19 @@ impl Drop for Talking {
     }
 }
 
-/// Processes that keep every CPU busy until dropped.
+/// Processes that compete for the CPUs until dropped.
 pub struct Competitors(Vec<Child>);
 
 impl Competitors {
     pub fn start(count: usize) -> Competitors {
-        // Each watches the test, so that none outlives it even if that is killed.
+        // Each process watches the test process, so that none outlives it even if the test is
+        // killed.
         let script = "while kill -0 $PPID 2>/dev/null; do :; done";
         let start = |_| Command::new("sh").args(["-c", script]).spawn().expect("sh starts");
         Competitors((0..count).map(start).collect())
     }
 
-    /// Whether `by` of a segment (`comm/tid`) names one of them.
+    /// Whether `by` of a segment (`comm/tid`) names one of these processes.
     pub fn is_one(&self, by: &By) -> bool {
         self.0.iter().any(|child| &*by.comm == "sh" && by.tid == Some(child.id()))
     }
@@ -136,7 +139,7 @@ pub fn kill(pid: i32, signal: i32) {
     assert_eq!(result, 0, "kill {pid}: {}", std::io::Error::last_os_error());
 }
 
-/// The only child of a process that has this name, once there is one.
+/// Waits until a process has a child of this name, and returns that child.
 pub fn child_named(parent: i32, comm: &str) -> i32 {
     let mut found = None;
     until(&format!("process {parent} has a child {comm}"), || {
@@ -162,7 +165,7 @@ fn field(pid: i32, index: usize) -> Option<String> {
     stat(pid)?.1.split_ascii_whitespace().nth(index).map(str::to_string)
 }
 
-/// Name, and what follows it, in /proc/PID/stat.
+/// The name and the fields after it in /proc/PID/stat.
 fn stat(pid: i32) -> Option<(String, String)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (head, rest) = stat.rsplit_once(") ")?;
@@ -170,14 +173,14 @@ fn stat(pid: i32) -> Option<(String, String)> {
     Some((name.to_string(), rest.to_string()))
 }
 
-/// Whether the process waits in read() on another descriptor than its standard input.
+/// Whether the process is in read() on a descriptor other than its standard input.
 pub fn reads_elsewhere(pid: i32) -> bool {
     let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
     let mut words = call.split_ascii_whitespace();
     words.next() == Some("0") && words.next().is_some_and(|fd| fd != "0x0")
 }
 
-/// Makes a command the leader of a session that has `terminal` as its own.
+/// Makes the command a session leader whose controlling terminal is `terminal`.
 pub fn in_session_of(command: &mut Command, terminal: i32) {
     // SAFETY: the closure only makes async-signal-safe calls.
     unsafe {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * bpf/framing.bpf.c as a program: goes through connections that it reads from standard input, and
- * says what each was taken for.
+ * bpf/framing.bpf.c as a program: reads connections from standard input, and prints the protocol
+ * detected for each.
  *
  *     host run|attach writes|reads|both
  *
  * `writes`, `reads`: which ends of the calls are traced. Each connection is a name and its calls:
- * the number of the name's bytes (4 bytes, in the machine's order, as all numbers), the name, the
- * number of calls, then each call: who writes (0 client, 1 server), the number of bytes, the bytes.
- * For each connection a line comes out: its name, then what the client's and the server's bytes
- * were taken for (0: nothing), and how many frames or messages of them were told.
+ * the length of the name (4 bytes, in native byte order, like all numbers), the name, the number of
+ * calls, then for each call: the writer (0 client, 1 server), the number of bytes, the bytes. For
+ * each connection a line is printed: its name, then, for the client's and for the server's bytes,
+ * the protocol detected (0: none) and the number of frames or messages reported.
  *
  *     host claims
  *
- * Says whether a framer that some CPU is at stays its stream's while there are too many others;
- * whether it is given to another when none is; and whether who has found it before that leaves it.
+ * Prints whether a stream keeps its framer while a CPU uses it and there are more streams than
+ * framers; whether another stream gets the framer once no CPU uses it; and whether a CPU that found
+ * the framer before then leaves it alone.
  */
 #include <stdio.h>
 
@@ -50,8 +51,8 @@ static void *bytes_of(u32 count)
     return bytes;
 }
 
-/* A call has moved bytes; in the kernel look_at_frames(), bpf/sockets.h, decides whether they
- * are looked at. */
+/* A call has moved bytes. In the kernel, look_at_frames() (bpf/sockets.h) decides whether they
+ * are examined. */
 static void moved(u64 channel, u8 *bytes, u32 count, u64 end, bool is_write)
 {
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
@@ -100,7 +101,7 @@ static int claims(void)
     f->busy = 0;
     ping_all(4 + CHANNELS);
     printf("given %d\n", f->channel != key.channel);
-    /* As if this CPU had been held up since it found the framer. */
+    /* As if this CPU had been delayed since it found the framer. */
     bpf_map_update_elem(&framer_places, &key, &place, BPF_ANY);
     before = *f;
     moved(key.channel, ping, sizeof(ping) - 1, (1ULL << 32) + 2 * (sizeof(ping) - 1), true);

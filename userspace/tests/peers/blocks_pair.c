@@ -1,7 +1,7 @@
 /*
- * blocks_pair ROUNDS FILE: a client asks a server over pipes, ROUNDS times for each access of the
- * list to FILE, whose pages it drops from the cache before. Prints the letters in the order of the
- * requests.
+ * blocks_pair ROUNDS FILE: a client sends requests to a server over pipes, ROUNDS times for each
+ * kind of access to FILE. It drops FILE's pages from the page cache before each request. Prints the
+ * letters of the accesses in the order of the requests.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -40,7 +40,7 @@ static void split(void)
     check(pread(direct_fd, memory, SPLIT_BYTES, 0) != SPLIT_BYTES, "read");
 }
 
-/* Several neighbouring accesses handed over together. */
+/* Several adjacent reads submitted together. */
 static void merged(void)
 {
     static struct iocb pieces[PIECES];
@@ -63,7 +63,7 @@ static void merged(void)
           "io_getevents");
 }
 
-/* A page that is nowhere yet. */
+/* A fault on a page that is not in the page cache. */
 static void fault(void)
 {
     char *mapped = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, cached_fd, 0);
@@ -125,7 +125,7 @@ int main(int argc, char **argv)
     check(fsync(cached_fd) < 0, argv[2]);
     direct_fd = open(argv[2], O_RDONLY | O_DIRECT);
     check(direct_fd < 0, "O_DIRECT");
-    /* The first of all makes the kernel start a worker for the file system, and waits for that. */
+    /* The first such read makes the kernel start a worker for the file system, and waits for it. */
     merged();
     check(syscall(SYS_io_destroy, context) < 0, "io_destroy");
     context = 0;

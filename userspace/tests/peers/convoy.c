@@ -1,4 +1,4 @@
-/* Threads that all write to one file, which they may only in turns: convoy THREADS WRITES */
+/* Threads that all write to one file, one at a time: convoy THREADS WRITES */
 #define _GNU_SOURCE
 #include <err.h>
 #include <pthread.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Many at once, or one after another.
- *   crowd threads N ROUNDS   N threads ask as many of another process, ROUNDS times each
- *   crowd forks N            N processes after another, which do nothing
- *   crowd execs N PROGRAM    the same, each executes PROGRAM
- *   crowd same N TID PROGRAM the same, and all have that number
- *   crowd rival TID          processes of that number, whenever nobody has it, which ask for their
- *                            parent's a few times; until standard input ends
- * Prints how many answers, or ends, there were.
+ * Many tasks at once, or processes one after another.
+ *   crowd threads N ROUNDS   N threads send ROUNDS requests each to N threads of another process
+ *   crowd forks N            N processes, one after another, which do nothing
+ *   crowd execs N PROGRAM    the same, but each executes PROGRAM
+ *   crowd same N TID PROGRAM the same, and all have process id TID
+ *   crowd rival TID          a process with id TID whenever the id is free; each calls getppid() a
+ *                            few times; until standard input ends
+ * Prints the number of answers, or of processes that ended.
  */
 #define _GNU_SOURCE
 #include <err.h>
@@ -48,7 +48,7 @@ static void *ask(void *end)
     return (void *)right;
 }
 
-/* A thread for each of one process's ends; what they gave, added up. */
+/* Starts a thread for each of one process's socket ends, and adds up what the threads return. */
 static long threads_of(long pairs, int (*ends)[2], int own, void *(*does)(void *))
 {
     pthread_t *threads = calloc(pairs, sizeof(*threads));
@@ -109,7 +109,7 @@ static long forks(long processes, char **command)
     return ended;
 }
 
-/* As fork(), of that number. -1: somebody has it. */
+/* As fork(), with this process id. Returns -1 if the id is in use. */
 static pid_t fork_as(pid_t tid)
 {
     struct clone_args how = {

@@ -1,6 +1,6 @@
 /*
- * journal_pair ROUNDS DIRECTORY: a client asks a server over pipes, ROUNDS times; the server makes
- * four directories in the given one for each, and flushes nothing.
+ * journal_pair ROUNDS DIRECTORY: a client sends ROUNDS requests to a server over pipes. For each,
+ * the server makes four directories in DIRECTORY. It flushes nothing.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-// A client that pipelines two requests of HTTP/1.1 in one sendmmsg(), cut where no message ends,
-// and a server that reads by recvmmsg() into buffers smaller than either, and answers both by one
-// sendmmsg(). Usage: mmsg_pair COUNT    so many requests, two at a time
+// A client that pipelines two HTTP/1.1 requests in one sendmmsg(), split where no message ends, and
+// a server that reads with recvmmsg() into buffers smaller than a request and answers both with one
+// sendmmsg(). Usage: mmsg_pair COUNT (the number of requests, sent two at a time)
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static void need(int holds, const char *what)
     }
 }
 
-// Sends all, in two messages of two buffers each.
+// Sends all bytes, in two messages of two buffers each.
 static void send_cut(int fd, const char *text, size_t bytes)
 {
     size_t cuts[] = {0, 7, bytes / 2 + 3, bytes - 5, bytes};
@@ -37,7 +37,7 @@ static void send_cut(int fd, const char *text, size_t bytes)
     need(messages[0].msg_len + messages[1].msg_len == bytes, "sendmmsg was cut");
 }
 
-// What has come, up to 60 bytes; 0: no more will.
+// Receives what has arrived, up to 60 bytes. Returns 0 at the end of the stream.
 static size_t receive_cut(int fd, char *text)
 {
     struct iovec buffers[6];

@@ -1,7 +1,8 @@
 /*
  * poller_pair CALLS: a client calls a server by ONC RPC over TCP. One thread of the client reads
- * all replies, computes for a while, and wakes the one that called. Prints a line for each call:
- * clock before the call, when the reader woke the caller, and when that had the reply.
+ * all replies, computes for a while, and wakes the thread that called. Prints a line for each call:
+ * the time before the call, the time when the reader woke the caller, and the time when the caller
+ * had the reply.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -56,7 +57,7 @@ static void serve(int listener)
     check(fd < 0, "accept");
     uint32_t call[1 + CALL_WORDS];
     while (receive(fd, call, 1 + CALL_WORDS)) {
-        /* Until the caller sleeps. */
+        /* Gives the caller time to fall asleep. */
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
         uint32_t reply[1 + REPLY_WORDS] = {htonl(LAST_FRAGMENT | REPLY_WORDS * 4), call[1],
                                            htonl(1)};

@@ -1,7 +1,7 @@
 /*
- * queue_pair ROUNDS: a client on CPU 1 asks a server on CPU 0, where somebody else computes whom
- * the server does not push aside; after 1 ms the client moves the server to its own CPU, and waits
- * for the answer.
+ * queue_pair ROUNDS: a client on CPU 1 sends requests to a server on CPU 0, where a thread computes
+ * that the server does not preempt. After 1 ms the client moves the server to its own CPU, and
+ * waits for the answer.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -41,7 +41,7 @@ static uint64_t now_ns(void)
     return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
-/* Has CPU 0 while a request is under way. */
+/* Occupies CPU 0 while a request is in flight. */
 static void *compute(void *unused)
 {
     move_to(0, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Runs a program under a seccomp filter as strict services have: what tracers use (ptrace,
- * perf_event_open, bpf, process_vm_readv) ends the process; the rest goes through.
+ * Runs a program under a seccomp filter like those of strict services: system calls that tracers
+ * use (ptrace, perf_event_open, bpf, process_vm_readv) kill the process; all others are allowed.
  */
 #include <err.h>
 #include <linux/filter.h>

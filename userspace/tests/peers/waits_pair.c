@@ -1,7 +1,7 @@
 /*
- * waits_pair ROUNDS: a client asks a server over pipes, ROUNDS times for each wait of the list; the
- * server then waits in that way for 5 ms, or for somebody who computes or holds a lock for 5 ms,
- * and answers. Prints the letters in the order of the requests.
+ * waits_pair ROUNDS: a client sends requests to a server over pipes, ROUNDS times for each wait in
+ * the list. The server waits in that way for 5 ms, or for a thread or child that computes or holds
+ * a lock for 5 ms, and answers. Prints the letters of the waits in the order of the requests.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define SPAN_NS 5000000L
-#define LARGE_BYTES (128L << 20) /* takes a multiple of that to write */
+#define LARGE_BYTES (128L << 20) /* writing them takes a multiple of SPAN_NS */
 
 static const char letters[] = "ntpTEsevfSmrichzwWk";
 
@@ -77,7 +77,7 @@ static int timer(void)
     return fd;
 }
 
-/* What the other thread does for the job. */
+/* What the helper thread does for each job. */
 static void *help(void *unused)
 {
     uint64_t one = 1;
@@ -138,7 +138,8 @@ static void *help(void *unused)
     return unused;
 }
 
-/* Has both threads on one CPU, where who wants a kernel lock cannot spin for it; or anywhere. */
+/* Puts both threads on one CPU, where a thread that wants a kernel lock cannot spin for it; or
+ * lets them run anywhere. */
 static void together(int yes)
 {
     static cpu_set_t all;
@@ -251,11 +252,11 @@ static void wait_as(char letter)
         check(pwrite(file_fd, "", 1, 0) != 1, "write");
         together(0);
         break;
-    case 'h': /* FUTEX_WAIT_BITSET, as all semaphores */
+    case 'h': /* FUTEX_WAIT_BITSET, as for all semaphores */
         sem_post(&go);
         sem_wait(&done);
         break;
-    case 'z': { /* a futex nobody wakes */
+    case 'z': { /* a futex that is never woken */
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += SPAN_NS;
@@ -283,7 +284,8 @@ static void wait_as(char letter)
     }
 }
 
-/* Until the other thread has gone to sleep: only then a wake-up shows what it is given. */
+/* Waits until the helper thread sleeps: only then does handing it a job cause a recorded
+ * wake-up. */
 static void settle(void)
 {
     char path[64], line[256], state = 0;

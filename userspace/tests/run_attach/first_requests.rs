@@ -1,4 +1,4 @@
-//! The first requests of a capture: to threads that had been waiting, and with bytes on their way.
+//! The first requests of a capture: to threads that were already waiting, and with bytes in flight.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::common::process::{hear_attached, kill, line};
 use crate::common::{needs_kernel, rpcprobe};
 use crate::{by_pid, whole, Group, Requests};
 
-/// A script at work with its children; it does something when it is told to.
+/// A running script with its child process. It continues when it is told to.
 struct Script(Group);
 
 impl Script {
@@ -30,8 +30,8 @@ impl Script {
         assert_eq!(line(stdout), expected);
     }
 
-    /// Captures the script and its child, tells it to go on when that has begun, and waits until it
-    /// has done what it then does.
+    /// Attaches to the script and its child, tells the script to go on once `attach` reports that
+    /// it is attached, and waits until the script says it is done.
     fn captured(&mut self) -> Capture {
         let pid = self.0.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -55,8 +55,8 @@ impl Script {
     }
 }
 
-/// The child has threads that wait in accept, in recv, in epoll and for work of another thread; its
-/// parent asks each of them.
+/// The child's threads block in accept(), recv(), epoll_wait(), and on a queue filled by another
+/// thread. The parent sends requests to each of them.
 const BLOCKED: &str = r#"
 import os, queue, select, socket, sys, threading
 listener = socket.create_server(('127.0.0.1', 0))
@@ -95,7 +95,7 @@ sys.stdin.readline()
 #[test]
 fn the_first_request_to_threads_that_wait_is_explained() {
     let Some(_turn) = needs_kernel() else { return };
-    // Some machines have threads under which no hook runs: then the capture is made again.
+    // On some machines no hook runs in certain threads. A capture with missed switches is repeated.
     let all_there = |_| {
         let mut script = Script::start(BLOCKED);
         let (manifest, requests) = whole(&script.captured());
@@ -113,7 +113,7 @@ fn the_first_request_to_threads_that_wait_is_explained() {
         *by_connection.entry(request.channel.clone()).or_default() += 1;
     }
     assert_eq!(by_connection.into_values().collect::<Vec<_>>(), [5, 5, 5]);
-    // What one thread gives another in memory, while both are awake, leaves no trace.
+    // A hand-off through memory between two threads that are both awake leaves no record.
     let in_memory = |segment: &Segment| {
         segment.detail.as_deref() == Some("nothing shows how the request reached this thread")
     };
@@ -124,8 +124,8 @@ fn the_first_request_to_threads_that_wait_is_explained() {
     assert!(unexplained.is_empty(), "{unexplained:#?}");
 }
 
-/// Ten messages have been written when the capture begins, some of them have been read, none has
-/// been answered; then twenty are asked one by one.
+/// At the start of the capture ten messages have been written, two and a half have been read and
+/// none has been answered. Afterwards twenty requests are sent one by one.
 const IN_FLIGHT: &str = r#"
 import os, socket, sys, time
 def pipes():

@@ -1,4 +1,4 @@
-//! How a capture of programs at work begins and ends, and that they do not notice.
+//! How an `attach` capture begins and ends, and that the targets are not affected.
 
 use std::fs;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use crate::common::needs_kernel;
 use crate::common::process::{kill, until};
 use crate::{attach, by_pid, compare, for_half_a_second, whole, Load};
 
-/// What /proc says of a process, but for what changes by itself.
+/// What /proc says of a process, without fields that change by themselves.
 fn trace_of(pid: u32) -> Vec<String> {
     let mut told = Vec::new();
     for list in ["fd", "task", "map_files"] {
@@ -25,7 +25,7 @@ fn trace_of(pid: u32) -> Vec<String> {
         told.extend(names);
     }
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
-    // SigQ counts the signals of all its user's processes.
+    // SigQ counts the pending signals of all processes of the user.
     let varying = ["State", "Vm", "Rss", "SigQ", "voluntary_", "nonvoluntary_", "Cpus_"];
     let lines = status.lines().filter(|line| !varying.iter().any(|v| line.starts_with(v)));
     told.extend(lines.map(str::to_string));
@@ -38,7 +38,7 @@ fn the_target_keeps_no_trace_and_ends_neither_with_nor_by_us() {
     let load = Load::echo("-t unix -c 2");
     let pids = load.pids();
     let before: Vec<_> = pids.iter().map(|pid| trace_of(*pid)).collect();
-    // Until a signal comes.
+    // The capture runs until a signal arrives.
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let parent = TempDir::new().expect("a temporary directory");
         let mut child = attach(parent.path(), &by_pid(&pids));

@@ -1,4 +1,4 @@
-//! `rpcprobe attach` on programs in the middle of their work, against the clients' own logs.
+//! `rpcprobe attach` on programs that are already running, compared with the clients' own logs.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 type Requests = Vec<(Request, Vec<Segment>)>;
 
-/// A program that leads a process group, and all that it has started; killed when dropped.
+/// A program that leads a process group, and all processes it has started. The group is killed on drop.
 struct Group(Child);
 
 impl Group {
@@ -42,7 +42,7 @@ impl Drop for Group {
     }
 }
 
-/// Clients and servers at work that log their requests.
+/// Running clients and servers that log their requests.
 struct Load {
     group: Group,
     log: PathBuf,
@@ -50,8 +50,7 @@ struct Load {
 }
 
 impl Load {
-    /// Starts a command that writes a log of requests where it is told; waits until all of its clients
-    /// have written to it.
+    /// Starts a command that logs its requests to the given path, and waits until all of its clients have logged some.
     fn start(clients: usize, command: impl FnOnce(&Path) -> Command) -> Load {
         let directory = TempDir::new().expect("a temporary directory");
         let log = directory.path().join("log");
@@ -81,7 +80,7 @@ impl Load {
         self.group.pid()
     }
 
-    /// Begin and end of every request, by client (its process id, where the log has it).
+    /// Start and end of every request by client. The key is the client's process id, or 0 if the log has none.
     fn logged(&self) -> BTreeMap<u32, Vec<(u64, u64)>> {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let mut lines = text.split_inclusive('\n');
@@ -98,7 +97,7 @@ impl Load {
         logged
     }
 
-    /// Its process and all that it has started.
+    /// The pids of its process and of all processes that this one has started.
     fn pids(&self) -> Vec<u32> {
         let of = |pid: u32| {
             let path = format!("/proc/{pid}/task/{pid}/children");
@@ -122,7 +121,7 @@ fn attach(parent: &Path, arguments: &[String]) -> Command {
     attach
 }
 
-/// Standard output is for the report, standard error for what is said meanwhile.
+/// The report goes to standard output, progress messages go to standard error.
 #[test]
 fn the_report_goes_to_standard_output() {
     let Some(_turn) = needs_kernel() else { return };
@@ -143,8 +142,8 @@ fn the_report_goes_to_standard_output() {
     assert!(report["capture"]["requests"].as_u64().expect("a number") > 0, "{report}");
 }
 
-/// Also where requests that ended before the capture are left out, and parents are named before they are
-/// found; the same when it is attributed again.
+/// Requests are numbered in file order even if requests that ended before the capture are left out and parents are
+/// named before they are found. `rpcprobe attribute` writes the same tables again.
 #[test]
 fn requests_are_numbered_in_the_order_of_the_file() {
     let Some(_turn) = needs_kernel() else { return };
@@ -178,15 +177,15 @@ fn for_half_a_second(selection: Vec<String>) -> Vec<String> {
     [selection, vec!["--duration".into(), "500ms".into()]].concat()
 }
 
-/// A capture of what matches, of half a second.
+/// A half-second capture of the selected processes.
 fn captured(selection: Vec<String>) -> Capture {
     let parent = TempDir::new().expect("a temporary directory");
     let output = attach(parent.path(), &for_half_a_second(selection)).output();
     Capture::in_directory(parent, output.expect("rpcprobe runs")).succeeded()
 }
 
-/// Checks the laws, and gives the requests that are not cut by the capture's begin or end; those must
-/// all be complete.
+/// Checks the laws, and returns the complete requests. Every incomplete request must have been cut by the start or the
+/// end of the capture.
 fn whole(capture: &Capture) -> (Manifest, Requests) {
     let manifest = capture.manifest();
     assert_eq!(manifest.losses, [], "nothing lost");
@@ -209,16 +208,16 @@ fn whole(capture: &Capture) -> (Manifest, Requests) {
     (manifest, requests)
 }
 
-/// Fails unless every request that a client has logged within the capture was found, once, within
-/// the times of the log; how many those are.
+/// Fails unless every request that a client logged within the capture was found exactly once, within the logged times.
+/// Returns the number of these requests.
 fn compare(load: &Load, manifest: &Manifest, requests: &Requests) -> usize {
     let end_ns = manifest.start_ns + manifest.duration_ns;
     let mut found: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
     let logged = load.logged();
     let mut of_nobody = 0;
     for (request, _) in requests {
-        // Asked before the capture, answered in it, and the answer not read by its end: of the client
-        // nothing was seen.
+        // The request was sent before the capture and answered during it, and the client did not read the answer before
+        // the end: the capture has no record of the client.
         let Some(pid) = request.client.as_ref().map(|end| end.pid) else {
             of_nobody += 1;
             continue;
@@ -282,7 +281,7 @@ fn no_request_of_clients_and_servers_at_work_is_missing() {
             assert_eq!(of(&request.server), server, "{arguments}: {request:?}");
             unexplained += usize::from(!segments.iter().any(|segment| segment.pid == server));
         }
-        // Some machines have threads under which no hook runs: then a wake-up can be missing.
+        // On some machines no hook runs in certain threads, so a wake-up can be missing.
         assert!(unexplained * 1000 <= requests.len(), "{arguments}: {unexplained}");
         let unattributed = share_of(Category::Unattributed, &requests);
         assert!(unattributed < 0.02, "{arguments}: {unattributed}");
@@ -292,7 +291,7 @@ fn no_request_of_clients_and_servers_at_work_is_missing() {
     }
 }
 
-/// frpc -m 3 with its input from a program that writes a line every so often.
+/// frpc -m 3, with input from a program that writes a line after each pause.
 fn frpc_on_pipes(pause: &str) -> Load {
     let script = format!(
         "import sys, time\n\
@@ -329,7 +328,7 @@ fn no_request_over_pipes_is_missing() {
         let capture = captured(by_pid(&pids));
         let (manifest, mut requests) = whole(&capture);
         requests.retain(|(request, _)| request.kind == Kind::Pipe);
-        // frpc keeps its log in memory for a while.
+        // frpc buffers its log in memory for a while.
         let last_ns = manifest.start_ns + manifest.duration_ns;
         until("the log has all", || {
             load.logged().values().flatten().any(|(begin_ns, _)| *begin_ns > last_ns)
@@ -341,7 +340,7 @@ fn no_request_over_pipes_is_missing() {
     }
 }
 
-/// What looks like frames in mid-connection has also to follow their rules.
+/// In mid-connection, bytes that only look like HTTP/2 frames but break the frame rules are attributed as turns.
 #[test]
 fn what_only_looks_like_frames_is_turns() {
     let Some(_turn) = needs_kernel() else { return };
@@ -358,7 +357,7 @@ fn what_only_looks_like_frames_is_turns() {
     }
 }
 
-/// Ordinary protocols on connections that are older than the capture.
+/// Ordinary protocols on connections older than the capture are attributed as turns.
 #[test]
 fn ordinary_streams_are_turns() {
     let Some(_turn) = needs_kernel() else { return };
@@ -374,7 +373,7 @@ fn ordinary_streams_are_turns() {
     assert!(requests.len() > 1000, "{}", requests.len());
 }
 
-/// In mid-connection the tables of header compression are not known: a method may be unknown, not wrong.
+/// In mid-connection the header compression tables are unknown: a method may be missing, but never wrong.
 #[test]
 fn grpc_calls_are_found_in_mid_connection() {
     let Some(_turn) = needs_kernel() else { return };
@@ -398,7 +397,7 @@ fn grpc_calls_are_found_in_mid_connection() {
             }
         }
         assert!(logged.len() > 50, "{}", logged.len());
-        // All streams of a client's connection have odd numbers, one after the other.
+        // Streams of one client connection have consecutive odd numbers.
         let streams: Vec<u64> =
             requests.iter().map(|(request, _)| request.stream_id.expect("a stream")).collect();
         let (first, last) =
@@ -436,7 +435,7 @@ fn one_end_alone_is_explained() {
         assert!(requests.iter().all(|(request, _)| request.client.is_none()), "{transport}");
         let expected: usize = within(&load, &manifest);
         let missing = expected.abs_diff(requests.len());
-        // Those at the edges are cut at other places than the clients see.
+        // The capture cuts requests at its start and end at other points than the clients' log.
         assert!(missing <= 4, "{transport}: {} of {expected}", requests.len());
         let idle = share_of(Category::IdlePeer, &requests);
         assert!(idle < 0.01, "{transport}: {idle}");
@@ -448,7 +447,7 @@ fn one_end_alone_is_explained() {
     }
 }
 
-/// Requests logged within the capture.
+/// Number of requests logged within the capture.
 fn within(load: &Load, manifest: &Manifest) -> usize {
     let end_ns = manifest.start_ns + manifest.duration_ns;
     let inside = |times: &&(u64, u64)| times.0 >= manifest.start_ns && times.1 <= end_ns;

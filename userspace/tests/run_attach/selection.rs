@@ -1,4 +1,4 @@
-//! What `attach` is told to trace: by number, name, port or control group.
+//! How `attach` selects its targets: by process id, name, port or control group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::common::process::until;
 use crate::common::{as_nobody, assert_refused, directory_of_nobody, echo, needs_kernel, text};
 use crate::{attach, captured, compare, whole, Group, Load};
 
-/// A copy of the echo program under a name that nobody else has.
+/// A copy of the echo program under a unique name.
 fn echo_called(name: &str, directory: &Path, arguments: &str) -> Load {
     let program = directory.join(name);
-    // By another process, as in common::directory_of_nobody().
+    // Another process makes the copy, for the reason given in common::directory_of_nobody().
     assert!(Command::new("cp").arg(echo()).arg(&program).status().expect("cp").success());
     Load::start(1, |log| {
         let mut command = Command::new(&program);
@@ -64,7 +64,7 @@ fn programs_are_found_by_name_port_and_cgroup() {
         let (_, port) = line[1].split_once(':').expect("address and port");
         u16::from_str_radix(port, 16).expect("a port")
     };
-    // The first process holds the listening socket, too.
+    // The first process also holds the listening socket.
     found("--port", &port.to_string(), &pids);
 
     let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
@@ -101,7 +101,7 @@ fn what_cannot_be_attached_to_is_told_in_one_line() {
     refused(&["--comm", "nobody-is-called-so"], &["nobody-is-called-so"]);
     refused(&["--port", "1"], &["port 1"]);
     refused(&["--cgroup", "/nobody/is/there"], &["/nobody/is/there"]);
-    // One that is not there is an error also where another is.
+    // A target that does not exist is an error even if another one does.
     let me = std::process::id().to_string();
     refused(&["--pid", &me, "--comm", "nobody-is-called-so"], &["nobody-is-called-so"]);
 
@@ -142,7 +142,7 @@ fn redis_is_found_by_its_port() {
     let address = format!("127.0.0.1:{port}");
     until("redis listens", || std::net::TcpStream::connect(&address).is_ok());
     let clients = start("redis-benchmark", &["-l", "-t", "set,get", "-c", "4", "-n", "100000"]);
-    std::thread::sleep(std::time::Duration::from_millis(300)); // into its work
+    std::thread::sleep(std::time::Duration::from_millis(300)); // until its work has begun
     let capture = captured(vec!["--port".into(), port.clone()]);
     let (manifest, requests) = whole(&capture);
     let mut pids = [server.pid(), clients.pid()];

@@ -1,4 +1,4 @@
-//! What keeps a run from beginning.
+//! Errors that prevent a run from starting.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ fn run_without_root_says_what_to_do() {
     let at = home.path().join(NAME);
     let output = as_nobody(&program, &["run", "-o", at.to_str().unwrap(), "--", "echo", "ran"]);
     let output = { output }.output().unwrap();
-    // By its whole path: it is in no folder in which sudo looks.
+    // The advice names the program by its whole path, because sudo does not search that folder.
     let call = format!("sudo {} ", program.display());
     assert_refused(&output, 1, &["root", &call]);
     assert_eq!(text(&output.stdout), "");
@@ -81,7 +81,7 @@ fn wrong_arguments_show_usage() {
     }
 }
 
-/// What is missing is said with the command that would do.
+/// An error about missing or wrong arguments names the command that was probably meant.
 #[test]
 fn what_was_meant_is_guessed() {
     let scratch = TempDir::new().unwrap();

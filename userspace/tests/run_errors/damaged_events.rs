@@ -1,4 +1,4 @@
-//! Event files that broke off, were changed, or never were any.
+//! Event files that are truncated, corrupted, or no event files at all.
 
 use std::fs;
 use std::process::{Output, Stdio};
@@ -18,7 +18,7 @@ use crate::common::{assert_no_crash, assert_refused, needs_kernel, text};
 use crate::noise::{noise, Dice};
 use crate::{on, small_capture};
 
-/// Attributes again with other events; nothing else may change.
+/// Runs `attribute` with other events in place of the capture's.
 fn attribute_with(capture: &Capture, events: &[u8], options: &[&str]) -> Output {
     fs::write(capture.file("events.bin"), events).unwrap();
     on(&capture.path(), &[&["attribute", "-q"], options].concat())
@@ -37,7 +37,7 @@ fn truncated_events_are_refused_wherever_they_break_off() {
         let events = capture.file("events.bin");
         let mut words = vec![events.to_str().unwrap()];
         let offset = format!("at byte {length}");
-        // Shorter than its header, it could be any file.
+        // A file shorter than the header cannot be recognized as an event file.
         if length >= 24 {
             words.extend(["truncated", &offset]);
         }
@@ -67,12 +67,12 @@ fn the_part_before_the_truncation_is_read_when_asked_for() {
             .take(7)
             .any(|line| line.contains(&warnings[0].to_string())));
     }
-    // Whole again, so is what follows from it.
+    // With the whole event file restored, the results are whole again.
     assert!(attribute_with(&capture, &whole, &[]).status.success());
     assert_eq!(capture.manifest().warnings, []);
     assert_eq!(capture.checked().len(), all);
 
-    // As an interrupted run leaves it: without a manifest.
+    // An interrupted run leaves no manifest.
     fs::remove_file(capture.file("manifest.json")).unwrap();
     let part = &whole[..whole.len() - 10];
     assert_refused(&attribute_with(&capture, part, &[]), 1, &["manifest.json"]);
@@ -95,13 +95,13 @@ fn events_that_are_none_are_refused() {
     }
 }
 
-/// A changed bit is noticed, or of no consequence; and never ends in a crash.
+/// A flipped bit is either noticed or has no effect on consistency. It never causes a crash.
 #[test]
 fn flipped_bits_do_no_harm() {
     let Some(_turn) = needs_kernel() else { return };
     let capture = small_capture();
     let whole = fs::read(capture.file("events.bin")).unwrap();
-    // All of the header of the file and of the first block, then a sample.
+    // Every byte of the file header and of the first block, then a sample.
     let places = (0..70).chain((70..whole.len()).step_by(whole.len() / 50));
     let mut noticed = 0;
     for (round, place) in places.enumerate() {
@@ -110,7 +110,7 @@ fn flipped_bits_do_no_harm() {
         let output = attribute_with(&capture, &events, &[]);
         assert_no_crash(&text(&output.stderr));
         if output.status.success() {
-            // The header of the file has no checksum, and says when the capture began.
+            // The file header has no checksum, and it contains the start time of the capture.
             match place < size_of::<FileHeader>() {
                 true => drop(capture.checked_requests()),
                 false => drop(capture.checked()),
@@ -123,8 +123,8 @@ fn flipped_bits_do_no_harm() {
     assert!(noticed > 50, "only {noticed} noticed");
 }
 
-/// Records that no kernel would send, in blocks whose checksums are right: whatever they say, they
-/// end in an error or in requests, and complete ones add up.
+/// Records that no kernel would send, in blocks with correct checksums. The reader must return an
+/// error or requests, and complete requests must satisfy conservation.
 #[test]
 fn hostile_records_do_no_harm() {
     let Some(_turn) = needs_kernel() else { return };
@@ -179,7 +179,8 @@ fn hostile_records_do_no_harm() {
     }
 }
 
-/// Records are lost most easily at the begin, when nobody has emptied the rings yet.
+/// Records are most easily lost at the start, before the rings are first read. The target must be
+/// listed whichever of its first records are lost.
 #[test]
 fn a_target_is_listed_whichever_of_its_first_records_are_missing() {
     let Some(_turn) = needs_kernel() else { return };
@@ -194,7 +195,7 @@ fn a_target_is_listed_whichever_of_its_first_records_are_missing() {
     let is_exec = |hdr: &RecHdr| hdr.kind == REC_EXEC;
     let all = records(&capture);
     let header = |record: &[u8]| rpcprobe::records::read::<RecHdr>(record).expect("a header").0;
-    // One for each directory in PATH; the last one succeeded.
+    // One execve() for each directory in PATH. The last one succeeded.
     let execves = all.iter().map(|(_, record)| header(record)).filter(is_execve);
     let executed_ns = execves.map(|hdr| hdr.ts_ns).max().expect("an execve()");
     let is_early = |hdr: &RecHdr| hdr.kind != REC_TASK && hdr.ts_ns <= executed_ns;
@@ -215,7 +216,7 @@ fn a_target_is_listed_whichever_of_its_first_records_are_missing() {
     }
 }
 
-/// All records of a capture in order, with their CPUs.
+/// All records of a capture in order, each with its CPU.
 fn records(capture: &Capture) -> Vec<(u32, Vec<u8>)> {
     let file = fs::File::open(capture.file("events.bin")).unwrap();
     let mut reader = Reader::new(std::io::BufReader::new(file), false).unwrap();
@@ -226,7 +227,7 @@ fn records(capture: &Capture) -> Vec<(u32, Vec<u8>)> {
     records
 }
 
-/// An event file of these records, of a capture that began at `start_ns`.
+/// Builds an event file with these records for a capture that began at `start_ns`.
 fn events_of(records: &[(u32, Vec<u8>)], start_ns: u64) -> Vec<u8> {
     let cpus =
         1 + records.iter().map(|(cpu, _)| *cpu).filter(|&cpu| cpu != CPU_USER).max().unwrap();

@@ -1,4 +1,4 @@
-//! Manifests and tables that are damaged, and arguments that name no capture or no request.
+//! Damaged manifests and tables, and arguments that name no capture or no request.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -60,7 +60,7 @@ fn damaged_tables_are_named() {
         let words = [path.to_str().unwrap(), "`rpcprobe attribute"];
         assert_refused(&on(&capture.path(), &["report"]), 1, &words);
         assert_refused(&on(&capture.path(), &["requests"]), 1, &words);
-        // What can be computed again is.
+        // `attribute` restores files that can be recomputed from the events.
         assert!(on(&capture.path(), &["attribute", "-q"]).status.success());
         assert!(on(&capture.path(), &["report"]).status.success());
     }

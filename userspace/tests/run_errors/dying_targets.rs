@@ -1,4 +1,4 @@
-//! Targets that die while a request is under way.
+//! Targets that die while a request is in flight.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::common::capture::{kinds, run, stdin_from, Capture};
 use crate::common::process::{child_named, kill, reads_elsewhere, state, until, Talking};
 use crate::common::{frpc, needs_kernel, text};
 
-/// Mode 3 with five answered requests, and a sixth that its back end never reads.
+/// frpc in mode 3, with five answered requests and a sixth that its back end never reads.
 struct InFlight {
     parent: TempDir,
     target: Talking,
@@ -36,7 +36,7 @@ impl InFlight {
         InFlight { parent, target, front_end, back_end }
     }
 
-    /// The capture's six requests, the last of them in flight.
+    /// Ends the target and returns the capture's six requests. The last of them was in flight.
     fn requests(self) -> (Output, Vec<Request>) {
         let output = self.target.end();
         let capture = Capture::in_directory(self.parent, output.clone());
@@ -68,7 +68,7 @@ fn a_request_whose_client_is_killed_is_incomplete() {
     let Some(_turn) = needs_kernel() else { return };
     let in_flight = InFlight::start();
     kill(in_flight.front_end, libc::SIGKILL);
-    // The back end, stopped and without a parent, would keep standard output open for ever.
+    // The back end, stopped and orphaned, would keep standard output open forever.
     let front_end = format!("/proc/{}", in_flight.front_end);
     until("the front end is gone", || !Path::new(&front_end).exists());
     kill(in_flight.back_end, libc::SIGKILL);
@@ -84,7 +84,7 @@ fn a_process_that_is_killed_has_its_request() {
     let input = stdin_from(frpc("expressions.txt"));
     let capture = Capture::of(&[], &["sh", "-c", "sh -c 'kill -9 $$'; exit 4"], input);
     assert_eq!(capture.output.status.code(), Some(4));
-    // A shell may become the last command of a script, but not one that has another after it.
+    // A shell may exec the last command of a script, but not a command with another one after it.
     let requests = capture.checked();
     assert_eq!(kinds(&requests), [(Kind::Exec, 1)].into());
     assert_eq!((requests[0].0.complete, requests[0].0.status), (true, Some(9)));

@@ -1,5 +1,5 @@
-//! What goes wrong: one clear line, the documented exit status, and nothing left behind that could
-//! be taken for a whole capture.
+//! Error handling: one clear line, the documented exit status, and nothing left behind that could
+//! be taken for a complete capture.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -25,19 +25,19 @@ fn try_run(parent: &Path, options: &[&str], command: &[&str]) -> Output {
     run(parent, options, command).stdin(Stdio::null()).output().expect("rpcprobe runs")
 }
 
-/// Runs a command on a directory.
+/// Runs a subcommand on a directory.
 fn on(directory: &Path, arguments: &[&str]) -> Output {
     rpcprobe(arguments).arg(directory).output().expect("rpcprobe runs")
 }
 
-/// Twenty requests.
+/// A capture with twenty pipe requests.
 fn small_capture() -> Capture {
     let (program, input) = (frpc("frpc"), frpc("expressions.txt"));
     let script = format!("head -20 '{input}' | '{program}' -m 3");
     Capture::of(&[], &["sh", "-c", &script], Stdio::null()).succeeded()
 }
 
-/// Nothing is left of a run that did not happen, not even the directory.
+/// A run that did not happen leaves nothing behind, not even the output directory.
 fn assert_nothing_left(parent: &TempDir) {
     let left: Vec<_> = fs::read_dir(parent.path()).unwrap().map(Result::unwrap).collect();
     assert!(left.is_empty(), "{left:?}");

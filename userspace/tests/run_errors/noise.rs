@@ -1,6 +1,6 @@
-//! Numbers and bytes that mean nothing.
+//! Pseudo-random numbers and bytes.
 
-/// Numbers that look random, the same ones each time.
+/// A pseudo-random number generator with a fixed sequence.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -13,7 +13,7 @@ impl Dice {
     }
 }
 
-/// Bytes that mean nothing.
+/// Pseudo-random bytes.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut dice = Dice(length as u64 + 1);
     (0..length).map(|_| dice.below(256) as u8).collect()

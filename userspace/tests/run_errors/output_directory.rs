@@ -1,4 +1,4 @@
-//! Where a capture may be written to.
+//! Where a capture may be written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,8 +34,8 @@ fn a_capture_is_overwritten_only_by_force() {
     capture.checked();
 }
 
-/// Nothing is lost and nobody asked: without a name each capture has a directory of its own, and the
-/// newest is the one that is read.
+/// Without `-o`, each capture gets a directory of its own, no earlier capture is overwritten, and reading commands use
+/// the newest.
 #[test]
 fn captures_without_a_name_are_numbered() {
     let Some(_turn) = needs_kernel() else { return };
@@ -60,7 +60,7 @@ fn captures_without_a_name_are_numbered() {
         text(&second.stderr),
         "rpcprobe: rpcprobe.out exists: capturing to rpcprobe.out.2\n"
     );
-    // What is attributed again is not newer for that.
+    // Attributing a capture again does not make it the newest.
     assert!(here(&["attribute", "-q", "rpcprobe.out"]).status.success());
     let (said, second) = report();
     assert_eq!(said, "rpcprobe: reading rpcprobe.out.2\n");
@@ -70,7 +70,7 @@ fn captures_without_a_name_are_numbered() {
         assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
         assert_eq!(text(&output.stderr), "rpcprobe: reading rpcprobe.out.2\n", "{arguments:?}");
     }
-    // A name that is given means that directory.
+    // An explicit name is used as given.
     let output = here(&["run", "-q", "-o", "rpcprobe.out", "--", "true"]);
     assert_refused(&output, 1, &["rpcprobe.out exists", "--force"]);
     assert_eq!(text(&here(&["report", "rpcprobe.out"]).stdout), first);
@@ -78,7 +78,7 @@ fn captures_without_a_name_are_numbered() {
     let (said, forced) = report();
     assert_eq!(said, "rpcprobe: reading rpcprobe.out\n");
     assert!(!forced.contains("number="), "{forced}");
-    // A run that does not begin leaves none.
+    // A run that does not start creates no directory.
     assert_eq!(here(&["run", "--", "/no/such/program"]).status.code(), Some(127));
     assert!(!parent.path().join("rpcprobe.out.3").exists());
 }
@@ -92,7 +92,7 @@ fn modes(directory: &Path) -> BTreeMap<String, u32> {
     modes
 }
 
-/// Whatever the umask; and what is attributed again is for whom the capture was.
+/// Access does not depend on the umask. Attributing again keeps the permissions of the capture.
 #[test]
 fn only_the_owner_reads_a_capture_that_is_not_shared() {
     let Some(_turn) = needs_kernel() else { return };
@@ -124,7 +124,7 @@ fn only_the_owner_reads_a_capture_that_is_not_shared() {
         let again = as_nobody(&program, &["attribute", "-q", at.to_str().unwrap()]).output();
         assert!(again.unwrap().status.success());
         assert_eq!(modes(&at), expected);
-        // Another user than these two.
+        // A third user, neither the capture's owner nor root.
         let mut other = Command::new("setpriv");
         other.args(["--reuid=54321", "--regid=54321", "--clear-groups", "--"]);
         let read = other.arg(&program).arg("report").arg(&at).output().unwrap();
@@ -132,7 +132,7 @@ fn only_the_owner_reads_a_capture_that_is_not_shared() {
     }
 }
 
-/// A former capture stays until the program runs.
+/// With --force, a former capture is kept until the new target program runs.
 #[test]
 fn a_run_that_does_not_start_takes_nothing_away() {
     let Some(_turn) = needs_kernel() else { return };
@@ -180,7 +180,8 @@ fn force_removes_planted_links_and_not_what_they_lead_to() {
     capture.checked();
 }
 
-/// Found out when the program runs already: it goes on, and the former capture is still whole.
+/// The failure shows up only after the target program has started: the target runs on, and the former capture stays
+/// whole.
 #[test]
 fn a_former_capture_that_cannot_be_removed_stays_whole() {
     let Some(_turn) = needs_kernel() else { return };
@@ -188,7 +189,7 @@ fn a_former_capture_that_cannot_be_removed_stays_whole() {
     let at = parent.path().join(NAME);
     assert!(try_run(parent.path(), &[], &["true"]).status.success());
     let first = contents(&at);
-    // What is mounted on cannot be removed in that mount namespace.
+    // A mount point cannot be removed in its mount namespace.
     let script = "mount --bind \"$AT/manifest.json\" \"$AT/manifest.json\" || exit 99
         \"$RPCPROBE\" run --force -q -o \"$AT\" -- sh -c 'echo ran; exit 3'";
     let mut unshare = Command::new("unshare");
@@ -244,11 +245,11 @@ fn an_output_that_cannot_be_a_directory_is_refused() {
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 4);
 }
 
-/// Under sudo the user's rights count, not root's.
+/// Under sudo, write permission is that of the invoking user, not root's.
 #[test]
 fn a_directory_the_invoking_user_may_not_write_to_is_refused() {
     let Some(_turn) = needs_kernel() else { return };
-    let parent = open_directory(); // root's, so that nobody else may write to it
+    let parent = open_directory(); // root owns it, so nobody else may write to it
     let mut command = run(parent.path(), &[], &["echo", "ran"]);
     command.env("SUDO_UID", "65534").env("SUDO_GID", "65534");
     let output = command.output().unwrap();

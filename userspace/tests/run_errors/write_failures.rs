@@ -1,4 +1,5 @@
-//! What we write has no room or nobody to take it: the target must not notice.
+//! Write failures of the program itself: no space left, or a closed output. The target must not
+//! notice.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,16 +12,16 @@ use crate::common::capture::{contents, NAME};
 use crate::common::{assert_no_crash, assert_refused, needs_kernel, text, unaffected, RPCPROBE};
 use crate::{on, small_capture};
 
-/// What came of `rpcprobe run` in a small file system.
+/// Results of `rpcprobe run` in a small file system and of the commands after it.
 struct SmallDisk {
     run: Output,
-    /// Names in the directory of the capture.
+    /// Names in the capture directory.
     files: Vec<String>,
-    /// `rpcprobe report`.
+    /// Output of `rpcprobe report`.
     report: Output,
-    /// The command that `run` named, with more room.
+    /// Output of the command that `run` suggested, run with more space.
     advice: Option<Output>,
-    /// `rpcprobe report` after that.
+    /// Output of `rpcprobe report` after that.
     at_last: Output,
 }
 
@@ -41,7 +42,7 @@ impl SmallDisk {
             advice=$(sed -n 's/.*`rpcprobe \([^`]*\)`.*/\1/p' "$KEPT/run.err")
             [ -z "$advice" ] || try advice $advice -q
             try at_last report capture"#;
-        // A mount namespace of its own: the file system goes away with it.
+        // In a mount namespace of its own: the file system is removed together with the namespace.
         let mut unshare = Command::new("unshare");
         unaffected(&mut unshare);
         unshare.args(["-m", "sh", "-c", script]).env("RPCPROBE", RPCPROBE);
@@ -68,8 +69,8 @@ impl SmallDisk {
         }
     }
 
-    /// Fails unless `run` said once what is wrong, what it said to do works, and there is no
-    /// report before.
+    /// Fails unless `run` reported the error exactly once, the command it suggested works, and
+    /// `report` refuses before that.
     fn checked(self) -> SmallDisk {
         let stderr = text(&self.run.stderr);
         assert_eq!(stderr.matches("No space left on device").count(), 1, "{stderr}");
@@ -89,8 +90,8 @@ impl SmallDisk {
 fn a_full_disk_spares_the_target_and_what_fits_is_kept() {
     let Some(_turn) = needs_kernel() else { return };
     let mut kept = BTreeSet::new();
-    // From room for next to nothing to room for all, a page at a time. How large the files are
-    // depends on the machine: there is a record for each of its tasks.
+    // Grows from almost no space to enough space, one page at a time. The file sizes depend on the
+    // machine: there is a record for each of its tasks.
     for pages in 2.. {
         assert!(pages < 500, "it never fits");
         let disk = SmallDisk::of(&format!("{}k", 4 * pages), "echo done");
@@ -136,7 +137,7 @@ fn a_full_disk_does_not_hide_the_targets_failure() {
     assert_eq!(text(&disk.run.stdout), "done\n");
 }
 
-/// New tables with the figures of the old ones would look whole.
+/// New tables next to an old manifest would look like a complete capture.
 #[test]
 fn tables_and_manifest_are_replaced_together_or_not_at_all() {
     let Some(_turn) = needs_kernel() else { return };
@@ -144,7 +145,7 @@ fn tables_and_manifest_are_replaced_together_or_not_at_all() {
     let whole = fs::read(capture.file("events.bin")).unwrap();
     fs::write(capture.file("events.bin"), &whole[..whole.len() / 2]).unwrap();
     let before = contents(&capture.path());
-    // What is mounted on cannot be replaced in that mount namespace.
+    // A mount point cannot be replaced in its mount namespace.
     let script = "mount --bind \"$AT/manifest.json\" \"$AT/manifest.json\" || exit 99
         exec \"$RPCPROBE\" attribute -q --allow-truncated \"$AT\"";
     let mut unshare = Command::new("unshare");
@@ -152,13 +153,14 @@ fn tables_and_manifest_are_replaced_together_or_not_at_all() {
     unshare.args(["-m", "sh", "-c", script]).env("AT", capture.path()).env("RPCPROBE", RPCPROBE);
     assert_refused(&unshare.output().expect("unshare runs"), 1, &["manifest.json"]);
     assert!(contents(&capture.path()) == before, "something has changed");
-    // It was for nothing else.
+    // Without the mount the same command succeeds, so nothing else prevented it.
     assert!(on(&capture.path(), &["attribute", "-q", "--allow-truncated"]).status.success());
     assert!(contents(&capture.path()) != before);
     capture.checked();
 }
 
-/// Nothing that happens to our own words may harm what the target's parent sees.
+/// Write failures of the program's own messages must not change the exit status that the target's
+/// parent sees.
 #[test]
 fn the_report_that_nobody_takes_does_not_change_the_exit_status() {
     let Some(_turn) = needs_kernel() else { return };

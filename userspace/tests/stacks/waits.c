@@ -1,7 +1,7 @@
 /*
- * waits: known waits and known work, one after the other, for the test of stacks: a sleep, a mutex
- * that another thread holds, a read of standard input, and a loop in a function that is inlined.
- * With the argument "loop" the loop only.
+ * waits: known waits and known work, in sequence, for the test of stacks: a sleep, a mutex that
+ * another thread holds, a read of standard input, and a loop in an inlined function. With the
+ * argument "loop" it runs the loop only.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// As steps.py: server PORT LOG BACKEND.
+// Like steps.py: server PORT LOG BACKEND.
 package main
 
 import (
@@ -44,7 +44,7 @@ type handOver struct {
 	done   chan struct{}
 }
 
-// One after the other, what requests hand it.
+// work does the requests' jobs one after the other.
 func work() {
 	for one := range handed {
 		begin := note(one.number, "handwait", 0, one.begin)
@@ -54,7 +54,7 @@ func work() {
 	}
 }
 
-// Without a lock, which requests would have to wait for.
+// note takes no lock, because requests would have to wait for it.
 func note(number, what string, amount int, begin int64) int64 {
 	now := nanotime()
 	notes[noted.Add(1)-1] = fmt.Sprintf("%s,%s,%d,%d,%d\n", number, what, amount, begin, now)
@@ -124,7 +124,8 @@ func main() {
 		os.WriteFile(os.Args[2], []byte(strings.Join(notes[:noted.Load()], "")), 0o644)
 		os.Exit(0)
 	}()
-	// What this builds when it is first used, the first requests would otherwise wait for, by a lock that no note tells of.
+	// Builds this package's tables before the first requests, which would otherwise wait for them,
+	// by a lock that no note records.
 	textproto.CanonicalMIMEHeaderKey("host")
 	go work()
 	http.HandleFunc("/w/", handle)

@@ -1,4 +1,4 @@
-// As front.py: main proxy|calls PORT BEHIND.
+// Like front.py: main proxy|calls PORT BEHIND.
 package main
 
 import (

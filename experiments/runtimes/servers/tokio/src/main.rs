@@ -1,4 +1,4 @@
-//! As steps.py, on tokio with two workers: server PORT LOG BACKEND. There is no collector.
+//! Like steps.py, on tokio with two workers: server PORT LOG BACKEND. There is no garbage collector.
 
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn burn(ms: u64) {
     while monotonic_ns() < end_ns {}
 }
 
-/// One after the other, what requests hand it.
+/// Does the requests' jobs one after the other.
 async fn work(mut handed: mpsc::Receiver<HandOver>) {
     while let Some(HandOver { number, amount, begin_ns, done }) = handed.recv().await {
         let begin_ns = note(&number, "handwait", 0, begin_ns);
@@ -59,7 +59,7 @@ async fn hand(number: &str, amount: u64, begin_ns: i64) {
     is_done.await.expect("it is done");
 }
 
-/// The line of a head that says what it is about; the rest of the head is read, too.
+/// Returns the request line of a head; reads the rest of the head, too.
 async fn head(stream: &mut BufReader<TcpStream>) -> std::io::Result<Option<String>> {
     let mut first = String::new();
     if stream.read_line(&mut first).await? == 0 {

@@ -1,4 +1,4 @@
-//! As front.py, on tokio with two workers: front proxy|calls PORT BEHIND. Both sides are hyper's.
+//! Like front.py, on tokio with two workers: front proxy|calls PORT BEHIND. Both sides use hyper.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -77,7 +77,7 @@ async fn main() -> std::io::Result<()> {
         let service = service_fn(move |request| front.clone().answer(request));
         tokio::spawn(async move {
             let served = hyper::server::conn::http1::Builder::new();
-            // One that the client breaks off is no error of ours.
+            // A connection that the client breaks off is not an error here.
             let _ = served.serve_connection(TokioIo::new(stream), service).await;
         });
     }
