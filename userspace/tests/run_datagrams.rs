@@ -28,7 +28,7 @@ fn echoed(arguments: &str, kind: Kind) -> Requests {
     requests
 }
 
-/// Fails unless at least 99 % of the requests' time is explained. A capture can miss context switches on this machine,
+/// Fails unless at least 99 % of the requests' time is explained. On some machines a capture can miss context switches,
 /// so up to five captures are tried.
 fn assert_explained(arguments: &str, kind: Kind) -> Requests {
     let unexplained = |requests: &Requests| share_of(Category::Unattributed, requests);

@@ -4,7 +4,7 @@ use rpcprobe::engine::event::Object;
 
 use super::story::*;
 
-/// Both directions of a connection, from the client's side.
+/// Both directions of a connection, as seen from the client.
 pub struct Connection {
     pub there: Object,
     pub back: Object,
@@ -32,7 +32,7 @@ impl Connection {
         s.moved(cpu, tid, (RECVFROM, self.there, self.back), bytes, span);
     }
 
-    /// The same, of a connection that was opened or accepted as that socket.
+    /// As `asks`, for a connection that was opened or accepted as this socket.
     pub fn asks_through(
         &self,
         s: &mut Story,

@@ -1,11 +1,11 @@
-//! Traces as they should not be: with events missing, doubled, or telling nonsense.
+//! Damaged traces: events are missing, duplicated or contain nonsense.
 
 use proptest::prelude::*;
 use rpcprobe::engine::event::{Event, Object, What};
 
 use super::programs::Trace;
 
-/// One thing wrong: where, what, and a number to be wrong with.
+/// One fault: where it is, of which kind, and a number to use.
 #[derive(Clone, Debug)]
 pub struct Wrong {
     at: prop::sample::Index,
@@ -14,14 +14,14 @@ pub struct Wrong {
 }
 
 pub fn wrongs() -> impl Strategy<Value = Vec<Wrong>> {
-    // Numbers that mean something in a small trace, and any others.
+    // Numbers that have a meaning in a small trace, and any others.
     let number = prop_oneof![0u64..12, 80u64..115, 990u64..2_000, any::<u64>()];
     let wrong = (any::<prop::sample::Index>(), 0u8..12, number)
         .prop_map(|(at, how, number)| Wrong { at, how, number });
     proptest::collection::vec(wrong, 1..30)
 }
 
-/// The events of a trace with all that wrong with them, still in order of time.
+/// The events of a trace with all these faults, still in order of time.
 pub fn damaged(trace: &Trace, wrongs: &[Wrong]) -> Vec<Event> {
     let mut events = trace.events.clone();
     for wrong in wrongs {
@@ -47,7 +47,7 @@ pub fn damaged(trace: &Trace, wrongs: &[Wrong]) -> Vec<Event> {
     }
     events.sort_by_key(|event| event.ts_ns);
     for event in &mut events {
-        // What decoding guarantees.
+        // Restores what decoding guarantees.
         if let What::Call { call, .. } = &mut event.what {
             call.exit_ns = event.ts_ns;
             call.enter_ns = call.enter_ns.min(event.ts_ns);
@@ -56,7 +56,7 @@ pub fn damaged(trace: &Trace, wrongs: &[Wrong]) -> Vec<Event> {
     events
 }
 
-/// Puts the number into some field.
+/// Puts the number into one of the fields.
 fn garble(what: &mut What, number: u64) {
     let (field, tid, ns) = (number % 7, number as u32 % 120, number);
     let object = Object { dev: 15, ino: 1 + number % 4, type_bits: (number % 13) as u16 };

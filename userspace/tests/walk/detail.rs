@@ -1,4 +1,5 @@
-//! Stacks are detail: whatever they say, requests and segments are what they are without them.
+//! Stacks only add detail: whatever they contain, requests and segments are the same as without
+//! them.
 
 use proptest::prelude::*;
 use rpcprobe::engine::event::{Code, Event, Mapping, Module, What};
@@ -9,7 +10,7 @@ use super::laws::{cases, check_segments, numbers};
 use super::programs::simulate;
 use super::story::{explain, Answers};
 
-/// A stack, sample or mapping to put after some event, and numbers for what it says.
+/// A stack, sample or mapping: the event that it follows, its kind, and a number for its contents.
 type Extra = (prop::sample::Index, u8, u64);
 
 fn extras() -> impl Strategy<Value = Vec<Extra>> {
@@ -17,7 +18,7 @@ fn extras() -> impl Strategy<Value = Vec<Extra>> {
     proptest::collection::vec((any::<prop::sample::Index>(), 0u8..4, number), 0..60)
 }
 
-/// The events with a stack after every sleep, and with the extras.
+/// The events with a stack after every sleep, and with the extras inserted.
 fn with_stacks(events: &[Event], extras: &[Extra]) -> Vec<Event> {
     let mut all = Vec::new();
     for event in events {
@@ -48,7 +49,7 @@ fn with_stacks(events: &[Event], extras: &[Extra]) -> Vec<Event> {
     all
 }
 
-/// The answers without what stacks add to them.
+/// The answers with everything removed that stacks add.
 fn without_detail(mut answers: Answers) -> Answers {
     let ends = answers.iter_mut().flat_map(|(r, _)| [&mut r.client_moved, &mut r.server_moved]);
     for moved in ends.flatten() {
@@ -75,7 +76,7 @@ proptest! {
         for segment in after.iter().flat_map(|(_, segments)| segments) {
             match segment.stack.map(|stack| stack.taken) {
                 Some(Taken::Sampled { same, all }) => prop_assert!(0 < same && same <= all),
-                // Each sleep of these traces has its stack.
+                // Every sleep in these traces has a stack.
                 None => prop_assert!(segment.category != Category::Sleep, "{segment:?}"),
                 Some(Taken::AtSleep) => {}
             }

@@ -178,7 +178,7 @@ pub fn record(event: &Event) -> Vec<u8> {
             let hdr = hdr(*tid, REC_RUNTIME_TASK, flags, aux);
             RecRuntimeTask { hdr, address: *address, tgid: *tgid, pad: 0 }.as_bytes().to_vec()
         }
-        // What the translation of tasks makes of these.
+        // The engine derives these from runtime tasks, so they have no record.
         What::Waited { .. } | What::WokenAgain { .. } => Vec::new(),
         What::Throttle { tid } => {
             RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()

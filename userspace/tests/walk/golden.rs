@@ -1,5 +1,5 @@
-//! Small traces with answers derived by hand. Unless said otherwise the client (thread 10, CPU 0)
-//! asks on pipe `A` and the server (thread 20, CPU 1) answers on pipe `B`.
+//! Small traces with answers derived by hand. Unless noted otherwise, the client (thread 10, CPU 0)
+//! sends its request on pipe `A`, and the server (thread 20, CPU 1) answers on pipe `B`.
 
 use rpcprobe::engine::event::{Object, OpenCall, What, TYPE_CHAR};
 use rpcprobe::records::{
@@ -17,8 +17,8 @@ pub(super) fn b() -> Object {
     pipe(2)
 }
 
-/// The server waits in read(A) from 45 on; the client asks at 100 and wakes it at 105; the server
-/// has the bytes at 113.
+/// The server waits in read(A) from 45 on. The client sends its request at 100 and wakes the server
+/// at 105; the server has the bytes at 113.
 pub(super) fn asked(s: &mut Story) {
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, IDLE, 20, RUNNABLE);
@@ -29,7 +29,7 @@ pub(super) fn asked(s: &mut Story) {
     s.read(1, 20, a(), (0, 4), (40, 113));
 }
 
-/// How the first half of [`asked`] is explained.
+/// The explanation of the first half of [`asked`].
 pub(super) const ASKED: &str = "
     100-105 client kernel.pipe
     105-109 server runqueue.wakeup by idle
@@ -45,7 +45,7 @@ fn a_sleeping_client_is_woken_by_the_servers_write() {
     s.write(1, 20, b(), (0, 4), (130, 140));
     s.switch(138, 0, IDLE, 10, RUNNABLE);
     s.read(0, 10, b(), (0, 4), (115, 142));
-    // The client's sleep [120, 135) is the server's work since it was woken by the request.
+    // During the client's sleep [120, 135) the server works for the request that woke it.
     let rest = "
         113-130 server user
         130-135 server kernel.pipe
@@ -59,14 +59,14 @@ fn a_sleeping_client_is_woken_by_the_servers_write() {
 fn a_wake_up_before_the_switch_out_is_not_lost() {
     let mut s = Story::new();
     asked(&mut s);
-    // The server wakes the client while that is on its way out; the client leaves at 137 and is
-    // back at 141.
+    // The server wakes the client while the client is on its way to sleep. The client leaves its
+    // CPU at 137 and is back at 141.
     s.wake(135, 1, 20, 10, WAKING_IN_SYSCALL);
     s.write(1, 20, b(), (0, 4), (130, 140));
     s.sleep_in(137, 0, (10, IDLE), (READ, 115), b());
     s.switch(141, 0, IDLE, 10, RUNNABLE);
     s.read(0, 10, b(), (0, 4), (115, 145));
-    // From the wake-up on it is the client that takes its time: on its way out, and back.
+    // From the wake-up on, the time is the client's: on its way to sleep, and back.
     let rest = "
         113-130 server user
         130-135 server kernel.pipe
@@ -81,7 +81,7 @@ fn a_wake_up_before_the_switch_out_is_not_lost() {
 fn whoever_had_the_cpu_is_named() {
     let mut s = Story::new();
     asked(&mut s);
-    // The server loses its CPU to noise in the middle; for a while that CPU is idle, too.
+    // The server loses its CPU to noise in the middle. Then this CPU is idle for a while.
     s.at(
         117,
         1,
@@ -118,14 +118,14 @@ fn whoever_had_the_cpu_is_named() {
 fn an_answer_that_waits_for_the_client_is_queued() {
     let mut s = Story::new();
     asked(&mut s);
-    // The answer is there at 126; the client computes, naps from 122 to 128, computes, reads.
+    // The answer is there at 126. The client computes, sleeps from 122 to 128, computes, and reads.
     s.write(1, 20, b(), (0, 4), (120, 126));
     s.switch_in(122, 0, 10, IDLE, ASLEEP, (NANOSLEEP, 116), None);
     s.wake(128, 0, IDLE, 10, WAKING_HARDIRQ);
     s.switch(129, 0, IDLE, 10, RUNNABLE);
     s.call(0, 10, NANOSLEEP, (116, 131), 0);
     s.read(0, 10, b(), (0, 4), (140, 144));
-    // What the client did is the cause, not the category.
+    // What the client did is the cause of the wait, not its category.
     let rest = "
         113-120 server user
         120-126 server kernel.pipe
@@ -141,7 +141,7 @@ fn an_answer_still_being_written_is_handed_over_during_the_read() {
     asked(&mut s);
     s.read(0, 10, b(), (0, 4), (130, 138));
     s.write(1, 20, b(), (0, 4), (126, 142));
-    // The read began during the write: from then on the client is at it itself.
+    // The read began during the write: from then on the time is the client's own.
     let rest = "
         113-126 server user
         126-130 server kernel.pipe
@@ -173,7 +173,7 @@ fn a_message_waits_while_its_server_is_busy() {
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, IDLE, 20, RUNNABLE);
     s.call(1, 20, POLL, (30, 32), 0);
-    // The request is there at 106; the server computes until 150.
+    // The request is there at 106. The server computes until 150.
     s.write(0, 10, a(), (0, 4), (100, 106));
     s.sleep_in(115, 0, (10, IDLE), (READ, 110), b());
     s.read(1, 20, a(), (0, 4), (150, 153));
@@ -202,15 +202,15 @@ fn a_message_read_in_two_calls_arrives_once() {
     s.wake(105, 0, 10, 20, WAKING_IN_SYSCALL);
     s.switch(109, 1, IDLE, 20, RUNNABLE);
     s.write(0, 10, a(), (0, 12), (100, 110));
-    // Header, some work, payload: the second read found its bytes ready, but the server was at
-    // work for the request all the time.
+    // The server reads the header, works, and reads the payload. The second read found its bytes
+    // ready, but the server worked for the request all the time.
     s.read(1, 20, a(), (0, 4), (40, 113));
     s.read(1, 20, a(), (4, 8), (118, 121));
     s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
     s.wake(134, 1, 20, 10, WAKING_IN_SYSCALL);
     s.write(1, 20, b(), (0, 12), (130, 140));
     s.switch(138, 0, IDLE, 10, RUNNABLE);
-    // Likewise the answer, which ends with its last byte.
+    // The same for the answer, which ends with its last byte.
     s.read(0, 10, b(), (0, 4), (115, 142));
     s.read(0, 10, b(), (4, 8), (145, 148));
     let answer = "
@@ -266,8 +266,8 @@ fn lock_convoy(of_the_kernel: bool) {
     const KERNEL_MUTEX: u16 = 32;
     let lock = (!of_the_kernel).then(|| mutex(0x7000));
     let mut s = Story::new();
-    // Thread 21 of the server waits in read(A), thread 20 for a lock that 21 holds. The request
-    // wakes 21, which reads it, writes the answer's first half and unlocks; 20 writes the rest.
+    // Server thread 21 waits in read(A), thread 20 for a lock that 21 holds. The request wakes 21,
+    // which reads it, writes the answer's first half and unlocks; 20 writes the rest.
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, IDLE, 21, RUNNABLE);
     s.sleep_in(45, 1, (21, IDLE), (READ, 40), a());
@@ -291,8 +291,8 @@ fn lock_convoy(of_the_kernel: bool) {
     s.write(2, 20, b(), (0, 4), (135, 140));
     s.switch(139, 0, IDLE, 10, RUNNABLE);
     s.read(0, 10, b(), (0, 4), (115, 143));
-    // 21 was woken by the request, and still the wait is for the lock; before it, 20 took its
-    // half, ready since 110, while it computed.
+    // The request woke 21, and yet 20's wait is for the lock. Before the lock, 20 read its half,
+    // which had been ready since 110 while 20 computed.
     let answer = "
         100-110 client kernel.pipe
         110-111 server queue.pipe (user)
@@ -329,7 +329,7 @@ fn a_reader_woken_by_another_reader_has_waited_in_the_queue() {
     s.read(1, 20, a(), (4, 4), (40, 119));
     s.write(1, 20, b(), (0, 4), (125, 130));
     s.read(0, 10, b(), (0, 4), (140, 142));
-    // The last bytes were ready at 106 and 20 was woken for them at 113.
+    // The last bytes were ready at 106, and 20 was woken for them at 113.
     let answer = "
         100-106 client kernel.pipe
         106-113 server queue.pipe (asleep)
@@ -346,8 +346,8 @@ fn a_reader_woken_by_another_reader_has_waited_in_the_queue() {
 #[test]
 fn a_program_is_explained_from_fork_to_wait() {
     let mut s = Story::new();
-    // Client 10 forks 30 at 103 (in clone [100, 112)), waits from 115; the child runs a program
-    // that naps, and exits.
+    // Client 10 forks 30 at 103 (in clone [100, 112)) and waits from 115 on. The child runs a
+    // program that sleeps and exits.
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, 90, IDLE, ASLEEP);
     s.starts_program("true");
@@ -365,7 +365,7 @@ fn a_program_is_explained_from_fork_to_wait() {
     let (request, segments) = &requests[0];
     assert_eq!((request.start_ns, request.latency_ns), (100, 60));
     assert_eq!(request.method.as_deref(), Some("/bin/true"));
-    // The wait is the child's life, the child's birth the parent's clone().
+    // The wait is explained by the child's life, and the child's start by the parent's clone().
     let answer = "
         100-106 client kernel.exec
         106-109 sh runqueue.wakeup by idle
@@ -392,7 +392,7 @@ fn a_message_can_wait_for_a_thread_that_does_not_exist_yet() {
     s.switch(20, 1, IDLE, 20, RUNNABLE);
     s.switch(21, 2, 90, IDLE, ASLEEP);
     s.call(1, 20, POLL, (30, 32), 1);
-    // A thread a request: 22 is made for this one.
+    // The server makes a thread for each request: 22 for this one.
     s.write(0, 10, a(), (0, 4), (100, 106));
     let fork = What::Fork {
         parent: 20,
@@ -440,7 +440,7 @@ fn losing_the_cpu_in_a_read_is_not_waiting_in_it() {
     s.switch(128, 0, 90, 10, ASLEEP);
     s.write(1, 20, b(), (0, 4), (135, 145));
     s.read(0, 10, b(), (0, 4), (120, 150));
-    // Handed over when the write began, as if nothing had happened.
+    // The bytes are handed over when the write began, as if there had been no preemption.
     let rest = "
         113-135 server user
         135-150 client kernel.pipe
@@ -452,7 +452,8 @@ fn losing_the_cpu_in_a_read_is_not_waiting_in_it() {
 fn a_fault_inside_a_read_does_not_wait_for_the_writer() {
     let mut s = Story::new();
     asked(&mut s);
-    // The bytes are ready at 126, read from 140 on; the client's buffer has to come from a disk.
+    // The bytes are ready at 126 and read from 140 on. The page of the client's buffer has to be
+    // read from a disk.
     s.write(1, 20, b(), (0, 4), (120, 126));
     s.switch_in(143, 0, 10, IDLE, DISK, (READ, 140), Some(b()));
     s.wake(150, 1, 20, 10, WAKING_SOFTIRQ);
@@ -478,8 +479,8 @@ fn a_kernel_worker_works_for_whoever_queued_its_work() {
     let mut s = Story::new();
     s.at(0, 0, What::Task { tid: 40, tgid: 40, kthread: true, comm: "kworker".into() });
     asked(&mut s);
-    // The helper, woken by the server, writes to a terminal that the server reads: the bytes pass
-    // through a worker that has something else to do first and loses its CPU while at it.
+    // The server wakes the helper, which writes to a terminal that the server reads. The bytes pass
+    // through a kernel worker, which works on something else first and loses its CPU meanwhile.
     s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
     s.switch(20, 2, IDLE, 21, RUNNABLE);
     s.sleep_in(90, 2, (21, IDLE), (READ, 80), eventfd(5));
@@ -535,8 +536,8 @@ fn a_child_waited_for_on_its_way_out_did_not_wait() {
     s.exec(120, 1, 30, "true");
     s.call(1, 30, EXECVE, (114, 123), 0);
     s.exit(150, 1, 30, 148);
-    // The wait finds the child while it is still leaving, first in its last call and then past the
-    // end of that: its last switch comes after.
+    // The wait finds the child on its way out: first in its last call, then past the end of this
+    // call. The child's last switch comes afterwards.
     s.call(0, 10, WAIT4, (155, 160), 30);
     s.switch_in(162, 1, 30, IDLE, DEAD, (EXIT_GROUP, 148), None);
     let answer = "

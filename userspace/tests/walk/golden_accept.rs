@@ -1,5 +1,5 @@
-//! Small traces of connections that are accepted, by whom and when, with answers derived by hand: the client (thread 10, CPU 0)
-//! asks, the server (thread 20) answers.
+//! Small traces of accepted connections, by which thread and when they are accepted, with answers derived by hand. The
+//! client (thread 10, CPU 0) sends a request, the server (thread 20) answers.
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::model::Category;
@@ -10,7 +10,7 @@ use super::story::*;
 
 const SHUTDOWN: u16 = 48;
 
-/// Client and server have a CPU each.
+/// Client and server each have a CPU.
 fn begun() -> (Story, Connection) {
     let mut s = Story::new();
     s.switch(10, 0, IDLE, 10, RUNNABLE);
@@ -18,7 +18,7 @@ fn begun() -> (Story, Connection) {
     (s, Connection::new(TYPE_TCP))
 }
 
-/// The server answers at 160, and the client, which has waited in a read since then, has the answer at 175.
+/// The server answers at 160. The client, which has waited in a read since `since_ns`, has the answer at 175.
 fn answered(s: &mut Story, c: &Connection, since_ns: u64) {
     s.wake(165, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
     c.answers(s, 1, 20, (0, 4), (160, 170));
@@ -29,7 +29,7 @@ fn answered(s: &mut Story, c: &Connection, since_ns: u64) {
 #[test]
 fn a_connection_of_its_own_that_waits_to_be_accepted() {
     let (mut s, c) = begun();
-    // The server is busy until 140; its end of the connection has been there since 107.
+    // The server is busy until 140. Its end of the connection has existed since 107.
     s.opened(0, 10, 5, (100, 110), None);
     c.asks_through(&mut s, 5, 10, (0, 4), (112, 120));
     s.sleep_in(123, 0, (10, IDLE), (RECVFROM, 122), c.sockets[0]);
@@ -53,7 +53,8 @@ fn a_connection_of_its_own_that_waits_to_be_accepted() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// Connections that it accepts for others, before it reads what was asked and after that, are no work for the request.
+/// The server accepts other connections before and after it reads the request. These accepts must not count as work for
+/// the request.
 #[test]
 fn who_accepts_another_connection_serves_another() {
     let (mut s, c) = begun();
@@ -86,7 +87,8 @@ fn who_accepts_another_connection_serves_another() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// What the connection waits for is what its acceptor does, not the worker that reads from it later, which sleeps for want of work.
+/// The connection waits for its acceptor (21). The cause of the wait must be what the acceptor does, not the sleep of
+/// the worker (20) that reads from the connection later.
 #[test]
 fn a_connection_waits_for_its_acceptor() {
     let (mut s, c) = begun();
@@ -135,8 +137,8 @@ fn a_server_asleep_in_accept_is_woken_by_the_connection() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// Another connection's coming wakes it; the request's was there before it got a CPU, and is first in
-/// the queue: come after the wake-up, or just before it.
+/// Another connection wakes the server. The request's connection is there before the server gets a CPU, and is first in
+/// the queue; it is established either after that wake-up or just before it.
 #[test]
 fn a_server_asleep_in_accept_is_woken_by_another_connection() {
     let of = |established_ns| {
@@ -186,7 +188,7 @@ fn a_server_asleep_in_accept_is_woken_by_another_connection() {
     assert_eq!(of(103), expected(&format!("{before}{rest}")));
 }
 
-/// It comes to be while the server is on its way into accept(), on another CPU.
+/// The connection is established while the server, on another CPU, is entering accept().
 #[test]
 fn a_connection_that_comes_while_the_server_asks_for_one() {
     let (mut s, c) = begun();
@@ -212,7 +214,7 @@ fn a_connection_that_comes_while_the_server_asks_for_one() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// Nobody tells the worker of the new connection; what it was woken for meanwhile was a lock.
+/// Nothing tells the worker of the new connection. It was woken meanwhile, but for a lock.
 #[test]
 fn a_connection_is_taken_up_by_a_busy_worker() {
     let mut s = Story::new();
@@ -235,7 +237,7 @@ fn a_connection_is_taken_up_by_a_busy_worker() {
     s.switch(127, 2, IDLE, 21, RUNNABLE);
     s.call(2, 21, FUTEX, (89, 128), 0);
     s.sleep_in(130, 1, (20, IDLE), (ACCEPT, 129), socket(9, TYPE_TCP));
-    // It serves another connection first.
+    // The worker serves another connection first.
     s.sleep_in(132, 2, (21, IDLE), (RECVFROM, 131), other.sockets[1]);
     s.wake(140, 3, 30, 21, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
     s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (138, 146));
@@ -267,8 +269,8 @@ fn a_connection_is_taken_up_by_a_busy_worker() {
     assert_eq!(table(&ours.expect("a request").1), expected(answer));
 }
 
-/// The acceptor wakes the worker twice: for a lock after it had accepted another connection, and for a
-/// lock before that, but then the worker answers somebody else first. Neither is for this request.
+/// The acceptor wakes the worker for a lock: once after it has accepted another connection, and once before that, but
+/// then the worker answers another request first. Neither wake-up is for this request.
 #[test]
 fn an_acceptor_that_wakes_a_worker_for_a_lock() {
     let of = |late| {
@@ -279,7 +281,7 @@ fn an_acceptor_that_wakes_a_worker_for_a_lock() {
         s.switch(20, 1, IDLE, 20, RUNNABLE);
         s.switch(21, 2, IDLE, 21, RUNNABLE);
         s.switch(30, 3, IDLE, 30, RUNNABLE);
-        // The worker has read what somebody else asked.
+        // The worker has read another client's request.
         s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (12, 20));
         s.moved(2, 21, (RECVFROM, other.there, other.back), (0, 4), (24, 30));
         s.sleep_in(45, 1, (20, IDLE), (ACCEPT, 40), socket(9, TYPE_TCP));
@@ -335,9 +337,9 @@ fn an_acceptor_that_wakes_a_worker_for_a_lock() {
     assert_eq!(of(false), expected(&format!("{before}{answering}{after}")));
 }
 
-/// A worker that has read the request and then waits, in a futex, is woken by the acceptor, which has
-/// been at another connection: for a lock. The acceptor had accepted this one, too, but what the
-/// request waited for is not what the acceptor did since.
+/// A worker that has read the request waits on a futex. The acceptor, which has accepted another connection meanwhile,
+/// wakes it for a lock. The acceptor had also accepted this connection, but the request did not wait for what the
+/// acceptor did since.
 #[test]
 fn an_acceptor_that_wakes_a_worker_in_the_middle() {
     let mut s = Story::new();
@@ -391,7 +393,7 @@ fn an_acceptor_that_wakes_a_worker_in_the_middle() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// The server has answered, loses its CPU, and shuts the connection down, for which the client still waits.
+/// The server has answered, loses its CPU, and then shuts the connection down. The client still waits for the shutdown.
 #[test]
 fn a_server_that_ends_the_connection_still_works_for_the_request() {
     let (mut s, c) = begun();

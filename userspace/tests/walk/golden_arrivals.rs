@@ -1,5 +1,5 @@
-//! Small traces of which one end is traced, with answers derived by hand: when bytes came to its socket is
-//! told, not who sent them.
+//! Small traces with only one end traced, with answers derived by hand. The capture says when bytes came to the traced
+//! socket, but not who sent them.
 
 use rpcprobe::engine::event::{Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM};
 use rpcprobe::engine::send_limit::SendLimit;
@@ -9,15 +9,15 @@ use rpcprobe::records::WAKING_SOFTIRQ;
 use super::connection::Connection;
 use super::story::*;
 
-/// The table of the request that began then.
+/// The table of the request that began at `start_ns`.
 fn began(s: &Story, start_ns: u64) -> String {
     let requests = s.requests();
     let mut ours = requests.iter().filter(|(request, _)| request.start_ns == start_ns);
     table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
 }
 
-/// A client that loses its CPU after it has asked, to its server, say, and then sleeps until the answer comes: with a CPU it had slept for
-/// longer, so it has waited for the server.
+/// A client loses its CPU after it has sent its request, for example to its server, and then sleeps until the answer
+/// comes. With a CPU it would only have slept longer, so this time counts as waiting for the server.
 #[test]
 fn who_has_no_cpu_before_it_waits_for_its_peer_waits_for_that() {
     let mut s = Story::new();
@@ -91,7 +91,7 @@ fn a_server_asleep_is_woken_by_an_arrival() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
-/// What the poll told of first was another request: this one's turn comes after it.
+/// The poll returned for another request first, so this request's turn comes after it.
 #[test]
 fn of_two_arrivals_one_is_served_first() {
     let mut s = Story::new();
@@ -116,8 +116,8 @@ fn of_two_arrivals_one_is_served_first() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
-/// The server's thread 20 reads, its thread 21 answers what lies in a queue in memory: until that has answered the other, this one
-/// waited there, with the server's end traced as with both.
+/// The server's thread 20 reads requests and puts them into a queue in memory, from which its thread 21 answers. Until
+/// 21 has answered the other request, this one waited in that queue, as in captures of both ends.
 #[test]
 fn what_is_read_before_another_is_answered_waits_inside() {
     let mut s = Story::new();
@@ -140,8 +140,8 @@ fn what_is_read_before_another_is_answered_waits_inside() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
-/// A client with two requests under way, never at rest: one's answer comes while the client is already in the read of it.
-/// What it did for the other meanwhile, this one did not wait for.
+/// A client that never rests has two requests in flight. One answer arrives while the client is already reading it: the
+/// request waited for its peer until then, and not for the client's work for the other request.
 #[test]
 fn an_answer_that_comes_during_its_read_was_waited_for_until_then() {
     let mut s = Story::new();
@@ -161,7 +161,7 @@ fn an_answer_that_comes_during_its_read_was_waited_for_until_then() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
-/// Of the answer a byte stayed behind, and left when the client had acknowledged the rest.
+/// A byte of the answer stays behind, and leaves when the client has acknowledged the rest. The request must say so.
 #[test]
 fn what_stays_behind_of_an_answer_is_told_with_it() {
     let mut s = Story::new();
@@ -192,7 +192,7 @@ fn what_stays_behind_of_an_answer_is_told_with_it() {
     assert_eq!(segments.last().expect("its write").cause.as_deref(), Some(why));
 }
 
-/// A message in two pieces: between them the server waits for its peer.
+/// A message arrives in two pieces. Between them the server waits for its peer.
 #[test]
 fn the_rest_of_a_message_comes_later() {
     let mut s = Story::new();
@@ -224,7 +224,7 @@ fn the_rest_of_a_message_comes_later() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
-/// What a client does for others until the answer comes is none of the request's work.
+/// What a client does for other requests until the answer comes is not work for this request.
 #[test]
 fn a_client_of_many_connections_waits_for_one() {
     let mut s = Story::new();
@@ -249,7 +249,7 @@ fn a_client_of_many_connections_waits_for_one() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
-/// The writer is not traced, but wakes the reader itself: its own call put the bytes there.
+/// The writer is not traced, but it wakes the reader itself: its own call put the bytes there.
 #[test]
 fn over_a_unix_stream_the_writer_wakes_who_waits_for_it() {
     let mut s = Story::new();
@@ -261,7 +261,7 @@ fn over_a_unix_stream_the_writer_wakes_who_waits_for_it() {
     s.wake(101, 0, 99, 20, 0);
     s.switch(105, 1, IDLE, 20, RUNNABLE);
     c.hears(&mut s, 1, 20, (0, 4), (80, 108));
-    // The next question comes while it works for this one, the rest of it while it answers.
+    // The next request comes while the server works for this one, and the rest of it while the server answers.
     s.arrives(c.there, 6, 112);
     c.answers(&mut s, 1, 20, (0, 4), (120, 130));
     s.arrives(c.there, 8, 125);
@@ -285,7 +285,7 @@ fn over_a_unix_stream_the_writer_wakes_who_waits_for_it() {
     assert_eq!(began(&s, 112), expected(answer));
 }
 
-/// A datagram's arrival is told as it is read.
+/// A datagram's arrival is reported when the datagram is read.
 fn datagrams_wait(type_bits: u16, kernel: &str) {
     let mut s = Story::new();
     let (c, other) = (Connection::new(type_bits), Connection::numbered(2, type_bits));
@@ -298,7 +298,7 @@ fn datagrams_wait(type_bits: u16, kernel: &str) {
     told(&mut s, c.there, 4, (100, 155));
     c.hears(&mut s, 1, 20, (0, 4), (150, 155));
     c.answers(&mut s, 1, 20, (0, 4), (170, 175));
-    // The other one's next has come meanwhile.
+    // The other client's next request has come meanwhile.
     told(&mut s, other.there, 8, (160, 185));
     other.hears(&mut s, 1, 20, (4, 4), (180, 185));
     other.answers(&mut s, 1, 20, (4, 4), (190, 195));
@@ -320,7 +320,7 @@ fn datagrams_wait(type_bits: u16, kernel: &str) {
     "
     );
     assert_eq!(began(&s, 160), expected(&answer));
-    // When the first came was not seen. That the next came later is not when.
+    // The arrival of the first datagram was not seen. The arrival of the next one does not tell it.
     let answer = format!(
         "
         80-85 server {kernel}

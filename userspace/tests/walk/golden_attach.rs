@@ -1,5 +1,5 @@
-//! Small traces that begin in the middle of things, with answers derived by hand: the client (thread
-//! 10, CPU 0) and the server (thread 20, CPU 1) talk over the two directions of a connection.
+//! Small traces that begin with requests in flight, with answers derived by hand. The client (thread 10, CPU 0) and the
+//! server (thread 20, CPU 1) talk over the two directions of a connection.
 
 use rpcprobe::engine::event::{OpenCall, What, TYPE_UNIX};
 use rpcprobe::engine::{Engine, Rates};
@@ -18,7 +18,7 @@ fn roles() -> What {
     What::Role { asked: Some(asked), answer: Some(answer) }
 }
 
-/// A message of four bytes is sent, or received.
+/// A message of four bytes is sent or received.
 fn moves(s: &mut Story, (cpu, tid): (u32, u32), answer: bool, at: u64, span: (u64, u64)) {
     let (there, back) = (connection(2, TYPE_UNIX), connection(3, TYPE_UNIX));
     let (on, reverse) = if answer { (back, there) } else { (there, back) };
@@ -48,7 +48,7 @@ fn a_server_found_asleep_is_woken_like_any_other() {
     s.at(6, 0, marked(10, None));
     s.at(7, 0, roles());
     s.switch(10, 0, IDLE, 10, RUNNABLE);
-    moves(&mut s, (0, 10), true, 96, (12, 20)); // the answer to what was asked before
+    moves(&mut s, (0, 10), true, 96, (12, 20)); // the answer to an earlier request
     s.wake(105, 0, 10, 20, 0);
     moves(&mut s, (0, 10), false, 40, (100, 110));
     s.switch(109, 1, IDLE, 20, RUNNABLE);
@@ -74,7 +74,8 @@ fn a_server_found_asleep_is_woken_like_any_other() {
     assert_eq!(table(segments), expected(answer));
 }
 
-/// The server's answer is the first thing seen. Who asks is told, or else it is the server.
+/// The server's answer is the first thing seen. If the roles are recorded, thread 10 is the client. If not, the server,
+/// which writes first, is taken for the client.
 #[test]
 fn who_asks_is_what_was_found_and_not_who_wrote_first() {
     let clients = |told: bool| {

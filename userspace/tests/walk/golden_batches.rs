@@ -1,5 +1,6 @@
-//! Small traces of event loops that have several questions at once and ask others for each, with answers derived by hand: thread 20,
-//! CPU 1. It asks a thread of another process (30, CPU 2); its clients are not traced.
+//! Small traces of event loops that have several requests at once and send a request to another server for each, with
+//! answers derived by hand. The loop is thread 20 on CPU 1. It asks a thread of another process (30, CPU 2). Its
+//! clients are not traced.
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::model::Certainty;
@@ -25,7 +26,7 @@ impl Server {
         Server { s, fronts: [1, 2].map(numbered), behind: [3, 4].map(numbered) }
     }
 
-    /// A client's question comes, and is taken in 2 later.
+    /// A client's request arrives, and the loop reads it 2 ns later.
     fn takes(&mut self, which: usize, arrived_ns: u64) {
         let c = &self.fronts[which];
         self.s.arrives(c.there, 4, arrived_ns);
@@ -42,7 +43,7 @@ impl Server {
         c.hears(&mut self.s, 2, 30, (0, 4), (at_ns + 6, at_ns + 9));
     }
 
-    /// The answer from behind, which is read 10 later.
+    /// The answer of the server behind, which the loop reads 10 ns later.
     fn hears(&mut self, which: usize, answered_ns: u64) {
         let c = &self.behind[which];
         c.answers(&mut self.s, 2, 30, (0, 4), (answered_ns - 4, answered_ns));
@@ -57,15 +58,15 @@ impl Server {
         self.s.call(1, 20, POLL, (from_ns, until_ns), 1);
     }
 
-    /// What is told of the question that came then.
+    /// The segments of the request that began at `start_ns`.
     fn told(&self, start_ns: u64) -> Vec<String> {
         told(&self.s, start_ns)
     }
 }
 
-/// It takes both questions in, asks for the first, and for the second: each waits for what was asked for it, and until it is asked for
-/// the first the second waits for its turn. For which of both the one was asked that was asked first is told by what is answered once
-/// that has come.
+/// The loop reads both requests, asks for the first, and then for the second. Each waits for what was asked for it, and
+/// the second waits for its turn until the loop has asked for the first. Which of the two requests the first question
+/// was for is known from the request that is answered once its answer has come.
 #[test]
 fn of_a_batch_one_is_asked_for_after_the_other() {
     let mut p = Server::new();
@@ -75,7 +76,7 @@ fn of_a_batch_one_is_asked_for_after_the_other() {
     p.asks(1, 130);
     p.hears(0, 150);
     p.answers(0, 170);
-    // Its client asks again, before those that were asked are.
+    // The first client sends its next request before the second question is answered.
     let again = &p.fronts[0];
     p.s.arrives(again.there, 8, 176);
     again.hears(&mut p.s, 1, 20, (4, 4), (177, 179));
@@ -108,8 +109,8 @@ fn of_a_batch_one_is_asked_for_after_the_other() {
     assert_eq!(p.told(104)[..3], second);
 }
 
-/// It rested before it asked, as one does whose connection to whom it asks is made first: that it asked for this request is known by the
-/// answer alone.
+/// The loop rested before it asked, as a loop does that first has to connect. Only the answer shows that it asked for
+/// this request. Since the question, the request waits for the server behind.
 #[test]
 fn what_is_known_late_to_be_asked_for_a_request_is_waited_for() {
     let mut p = Server::new();
@@ -136,8 +137,8 @@ fn what_is_known_late_to_be_asked_for_a_request_is_waited_for() {
     assert_eq!(shown[asked..], since_asked, "{shown:?}");
 }
 
-/// It hands questions to a worker (21, CPU 3), which asks for the first, tells when it has the answer, and then asks for the second, which it
-/// takes from memory: what it did until it told was for the first.
+/// The loop hands requests to a worker (21, CPU 3). The worker asks for the first, reports the answer, and then asks
+/// for the second, which it takes from memory. What it did until it reported was for the first.
 #[test]
 fn who_hands_an_answer_back_and_asks_for_another_served_the_first_until_then() {
     let mut p = Server::new();
@@ -187,7 +188,8 @@ fn who_hands_an_answer_back_and_asks_for_another_served_the_first_until_then() {
     assert_eq!(p.told(100), expected);
 }
 
-/// The only question that is open is that for which it asks after a rest, though that was read in two pieces.
+/// The loop asks after a rest, with only one request open, which it had read in two pieces. The question must be for
+/// this request, and sure.
 #[test]
 fn a_question_that_is_read_in_pieces_is_one() {
     let mut p = Server::new();

@@ -1,5 +1,6 @@
-//! Small traces of servers that have several questions at once, with answers derived by hand: one asks a back end for some of them
-//! (thread 20, CPU 1), and one has threads that take work from each other (20, and 21 on CPU 3). And of answers in two pieces.
+//! Small traces of servers that have several requests at once, with answers derived by hand. One server (thread 20, CPU
+//! 1) asks a back end for some of them; another has threads that take work from each other (20, and 21 on CPU 3). The
+//! last traces are of answers in two pieces, and of wake-ups that do not lead back to the client.
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
@@ -14,13 +15,13 @@ fn begun() -> (Story, Connection, Connection) {
     (s, Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP))
 }
 
-/// A connection's next question comes, and that thread takes it in.
+/// The next request of a connection arrives, and this thread reads it.
 fn taken(s: &mut Story, c: &Connection, (cpu, tid): (u32, u32), from: u64, arrived_ns: u64) {
     s.arrives(c.there, from + 4, arrived_ns);
     c.hears(s, cpu, tid, (from, 4), (arrived_ns + 2, arrived_ns + 5));
 }
 
-/// The segments of the request that began then: when, what, how known.
+/// The segments of the request that began at `start_ns`: time, category, evidence.
 pub fn told(s: &Story, start_ns: u64) -> Vec<String> {
     let requests = s.requests();
     let (_, segments) = requests
@@ -31,8 +32,8 @@ pub fn told(s: &Story, start_ns: u64) -> Vec<String> {
     shown.map(|s| format!("{}-{} {} {}", s.start_ns, s.end_ns(), s.category, s.evidence)).collect()
 }
 
-/// The server asks a back end, serves another, who has come meanwhile, and then reads the back end's answer: until that had come
-/// the request waited for it, and not for its turn.
+/// The server asks a back end, serves another client's request that has come meanwhile, and then reads the back end's
+/// answer. Until this answer came, the request waited for it, and not for its turn.
 #[test]
 fn what_is_asked_of_another_is_waited_for() {
     let (mut s, c, other) = begun();
@@ -58,7 +59,7 @@ fn what_is_asked_of_another_is_waited_for() {
     assert_eq!(told(&s, 100), expected);
 }
 
-/// What the server asks for another's sake is not this request's wait: that is for its turn.
+/// The server asks a back end for another request. This request must not wait for the back end, but for its turn.
 #[test]
 fn what_is_asked_for_another_is_not_waited_for() {
     let (mut s, c, other) = begun();
@@ -75,8 +76,8 @@ fn what_is_asked_for_another_is_not_waited_for() {
     assert!(peers.is_empty(), "{peers:?}");
 }
 
-/// Thread 21 has answered a question that 20 had taken in, though it takes in some itself: so either may work for what the other
-/// has. While another question is open, whose work it is is inferred.
+/// Thread 21 has answered a request that 20 had read, although it also reads requests itself. So each may work for a
+/// request that the other has. While another request is open, the work is inferred.
 #[test]
 fn who_takes_work_from_others_may_work_for_any() {
     for (open, steals) in [(true, true), (false, true), (true, false)] {
@@ -107,8 +108,9 @@ fn who_takes_work_from_others_may_work_for_any() {
     }
 }
 
-/// While the call that writes an answer is still under way, its client has it and asks again, which another thread reads (as Go's
-/// `net/http` does while a handler runs). That one has not taken in what was answered, so nobody takes work from others.
+/// While the call that writes an answer is still under way, the client has the answer and sends its next request, which
+/// another thread reads (as in Go's `net/http` while a handler runs). This thread has not read the request that was
+/// answered, so it does not count as a thread that takes work from others.
 #[test]
 fn the_next_question_is_not_the_one_that_is_being_answered() {
     let (mut s, c, other) = begun();
@@ -124,9 +126,9 @@ fn the_next_question_is_not_the_one_that_is_being_answered() {
     assert_eq!(work, ["105-170 user measured"]);
 }
 
-/// The server (20) writes its answer in two pieces, of which the kernel holds the second back until the client (10) acknowledges the
-/// first. The client rests meanwhile, and the interrupt that brings it wakes it: it has waited for those bytes, and for nobody
-/// else's work. What had come before it read on is no wait.
+/// The server (20) writes its answer in two pieces. The kernel holds the second back until the client (10) acknowledges
+/// the first. The client rests meanwhile, and the interrupt that brings the second piece wakes it: it has waited for
+/// these bytes, and for no thread's work. If the second piece had come before the client read on, there is no wait.
 #[test]
 fn the_rest_of_an_answer_that_was_held_back_is_waited_for() {
     for held in [true, false] {
@@ -159,8 +161,8 @@ fn the_rest_of_an_answer_that_was_held_back_is_waited_for() {
     }
 }
 
-/// A client looks for its answer in a poll that runs out, and once more: both rests are for its peer, and none is a sleep of its
-/// own.
+/// A client looks for its answer in a poll that times out, and then polls once more. Both rests are waits for its peer,
+/// and neither is a sleep of its own.
 #[test]
 fn who_looks_again_for_an_answer_waits_for_its_peer() {
     for again in [false, true] {
@@ -212,7 +214,7 @@ const READ_BEFORE_IT_WAS_HANDED_ON: &str = "
     345-348 client kernel.tcp
 ";
 
-/// Thread 22 of the server (CPU 2) sleeps in a poll.
+/// A server whose thread 22 (CPU 2) sleeps in a poll.
 fn asked_twice() -> (Story, Connection, Connection) {
     let (mut s, c, next) = begun();
     s.switch(10, 0, IDLE, 10, RUNNABLE);
@@ -222,7 +224,7 @@ fn asked_twice() -> (Story, Connection, Connection) {
     (s, c, next)
 }
 
-/// 21 wakes 22.
+/// Thread 21 wakes 22.
 fn wakes_another(s: &mut Story) {
     s.wake(320, 3, 21, 22, WAKING_IN_SYSCALL);
     s.call(3, 21, WRITE, (318, 322), 8);
@@ -230,7 +232,7 @@ fn wakes_another(s: &mut Story) {
     s.call(2, 22, POLL, (15, 330), 1);
 }
 
-/// 22 answers the first question, and 21 the second.
+/// Thread 22 answers the first request, and 21 the second.
 fn check_first(mut s: Story, c: &Connection, next: &Connection) {
     c.answers(&mut s, 2, 22, (0, 4), (340, 345));
     c.gets(&mut s, 10, (0, 4), (345, 348));
@@ -239,8 +241,9 @@ fn check_first(mut s: Story, c: &Connection, next: &Connection) {
     assert_eq!(began(&s, 100), expected(IN_MEMORY_UNTIL_WOKEN));
 }
 
-/// One client asks the server on two connections. Its thread 20 takes the first question in and rests; 21 takes in the second, and
-/// wakes 22, which answers the first. What 21 did then was for the second one: who had sent that did not make the first wait.
+/// One client sends requests to the server on two connections. Thread 20 reads the first and rests. Thread 21 reads the
+/// second, and wakes 22, which answers the first. What 21 did was for the second request. That the same client sent it
+/// did not make the first request wait.
 #[test]
 fn what_the_same_client_asks_next_does_not_lead_back_to_it() {
     let (mut s, c, next) = asked_twice();
@@ -253,7 +256,7 @@ fn what_the_same_client_asks_next_does_not_lead_back_to_it() {
     check_first(s, &c, &next);
 }
 
-/// The same, where 21 slept until the client's second question came, and woke 22 before it read that.
+/// The same, but 21 sleeps until the client's second request comes, and wakes 22 before it reads that request.
 #[test]
 fn who_wakes_by_another_question_does_not_wake_for_the_first() {
     let (mut s, c, next) = asked_twice();
@@ -270,9 +273,9 @@ fn who_wakes_by_another_question_does_not_wake_for_the_first() {
     check_first(s, &c, &next);
 }
 
-/// A client that says all it has to say and then ends its half of the connection, as `nc -N` does: only then the server knows that it has
-/// the whole question, so until then it waited for its client. What that did is not followed: the end of another connection looks the
-/// same.
+/// A client sends its whole request and then shuts down its half of the connection, as `nc -N` does. Only then the
+/// server knows that it has the whole request, so until then it waited for the client. What the client did is not
+/// followed: the end of another connection looks the same.
 #[test]
 fn who_ends_its_half_of_the_connection_was_waited_for() {
     const SHUTDOWN: u16 = 48;
@@ -303,8 +306,8 @@ fn who_ends_its_half_of_the_connection_was_waited_for() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
-/// Thread 22 works when 20 takes the question in, and answers it, as threads do that look for work in memory. That the client had
-/// woken 22 before has nothing to do with this: nobody of the server had the question then.
+/// Thread 22 is at work when 20 reads the request, and answers it, as threads do that look for work in memory. The
+/// client had woken 22 earlier, but the walk must not follow this: no thread of the server had the request then.
 #[test]
 fn no_way_leads_through_what_the_server_did_before_it_read() {
     let (mut s, c, _) = asked_twice();

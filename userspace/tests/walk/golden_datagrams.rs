@@ -1,5 +1,5 @@
-//! Small traces of datagrams that begin in the middle of things, with answers derived by hand: at the `attach` a question was open,
-//! so the first datagram seen is an answer.
+//! Small traces of datagrams that begin with requests in flight, with answers derived by hand. At the `attach` a
+//! request was open, so the first datagram seen is an answer.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use super::story::*;
 
 const ATTACHED_NS: u64 = 50;
 
-/// Of a service, as it was registered; of clients; and of a server that took what the kernel gave it.
+/// Ports: of a registered service; of clients; and of a server that took what the kernel assigned.
 const SERVICE: u16 = 5301;
 const EPHEMERAL: [u16; 3] = [40_000, 40_001, 40_002];
 const ANY: u16 = 50_000;
@@ -23,8 +23,8 @@ fn named(s: &mut Story, at_ns: u64, object: Object, ports: [u16; 2]) {
     s.at(at_ns, 0, What::Channel(Box::new(Named { object, name, ends: Some(ends), is_anew })));
 }
 
-/// Three turns of a client (10) and a server (20, if it is traced, too) of which each begins with the answer to the question of the
-/// one before; from `begin_ns` on. `ports`: of client and server.
+/// Three turns of a client (10) and a server (20, if it is traced too), from `begin_ns` on. Each turn begins with the
+/// answer to the request of the turn before. `ports`: of client and server.
 fn turns(
     s: &mut Story,
     number: u64,
@@ -50,7 +50,7 @@ fn turns(
     }
 }
 
-/// What was found from `since_ns` on: the begin, the thread of the client (0: not traced), how sure.
+/// The requests found from `since_ns` on: start, client thread (0: not traced), certainty.
 fn found(s: &Story, is_attached: bool, since_ns: u64) -> Vec<(u64, u32, Certainty)> {
     let mut engine = Engine::new(4, 0, Rates::default());
     if is_attached {
@@ -87,7 +87,7 @@ fn a_services_port_is_asked_whatever_is_seen_first() {
     assert_eq!(server, [(112, 0, Likely), (212, 0, Likely)]);
 }
 
-/// Without an `attach` there was nothing before: whoever sends first asks, whatever its port.
+/// Without an `attach` nothing came before: the end that sends first is the client, whatever its port.
 #[test]
 fn what_is_seen_from_its_begin_is_what_it_seems() {
     let ports = Some([EPHEMERAL[0], SERVICE]);
@@ -104,19 +104,22 @@ fn where_nothing_tells_the_roles_are_guessed() {
     }
 }
 
-/// All ports are the kernel's choice. With the second client it shows who serves: of the flow of before, too.
+/// The kernel assigned all ports. Once there is a second client, it is clear which end serves, also for the flow seen
+/// before.
 #[test]
 fn who_has_several_peers_is_asked() {
     let mut s = of_one(Some([EPHEMERAL[0], ANY]), [false, true]);
     turns(&mut s, 2, Some([EPHEMERAL[1], ANY]), [false, true], 195);
     let told = found(&s, true, 0);
-    // That of the second client from 205 on has the first two turns of the first one behind it: there it seemed to be asked itself.
+    // When the second client's flow begins, at 205, the first two turns of the first client are over: there the server
+    // seemed to be the client.
     assert_eq!(told[0], (60, 20, Guessed), "{told:?}");
     let later: Vec<_> = told.into_iter().filter(|(start_ns, ..)| *start_ns >= 205).collect();
     assert_eq!(later, [(212, 0, Likely), (257, 0, Likely), (357, 0, Likely)]);
 }
 
-/// One socket asks several services: what it is by its port is not what it is by the number of its peers.
+/// One socket sends requests to several services: its port and the number of its peers suggest different roles, so the
+/// role is a guess.
 #[test]
 fn contradictory_signs_make_a_guess() {
     let mut s = of_one(Some([EPHEMERAL[0], SERVICE]), [true, false]);
@@ -125,8 +128,8 @@ fn contradictory_signs_make_a_guess() {
     assert_eq!(told, [(405, 10, Guessed), (505, 10, Guessed)]);
 }
 
-/// The first that is seen of a flow two seconds after the attach is no answer to what was asked before that; and who connects a socket
-/// and sends through it asks, whatever the ports.
+/// A flow that is first seen two seconds after the attach does not begin with the answer to an earlier request. And an
+/// end that connects a socket and sends through it is the client, whatever the ports.
 #[test]
 fn a_flow_that_begins_in_the_capture_is_what_it_seems() {
     let mut s = Story::new();

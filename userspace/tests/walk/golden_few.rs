@@ -1,4 +1,4 @@
-//! Small traces of requests with many pieces, with answers derived by hand: which are told as one segment.
+//! Small traces of requests with many pieces, with answers derived by hand: which pieces are merged into one segment.
 
 use rpcprobe::engine::event::{What, TYPE_TCP};
 use rpcprobe::engine::{Engine, Rates};
@@ -11,7 +11,7 @@ use super::golden::{a, asked, b, ASKED};
 use super::laws::sums;
 use super::story::*;
 
-/// The same with every piece.
+/// The answers with every piece as a segment.
 fn every_piece(s: &Story) -> Answers {
     let mut engine = Engine::new(4, 0, Rates::default());
     engine.tell_every_piece();
@@ -22,7 +22,7 @@ fn is_added_up(segment: &Segment) -> bool {
     segment.cause.as_deref().is_some_and(|cause| cause.contains(ADDED_UP))
 }
 
-/// The server loses its CPU from 117 on to those threads, one after the other until that time, and answers.
+/// The server loses its CPU at 117 to these threads, one after the other, each until the given time. Then it answers.
 fn behind(others: &[(u32, u64)]) -> Story {
     let mut s = Story::new();
     asked(&mut s);
@@ -65,7 +65,8 @@ fn a_wait_behind_few_is_told_one_by_one() {
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
 }
 
-/// By whoever had the CPU for most of it; `cause` has the shares.
+/// A wait behind many threads is one segment. It names the thread that had the CPU for most of it, and the cause gives
+/// the shares.
 #[test]
 fn a_wait_behind_many_is_one() {
     let s = behind(&[(91, 127), (90, 167), (92, 171), (91, 191), (93, 195), (90, 217)]);
@@ -86,7 +87,7 @@ fn a_wait_behind_many_is_one() {
     assert_eq!(sums(&every), sums(&s.requests()));
 }
 
-/// The server computes and calls by turns, 60 times in 600 ns, and then computes until 90,000.
+/// The server computes and makes calls alternately, `times` times from 200 on, and then computes until 90,000.
 fn crumbs(times: u64) -> Story {
     let mut s = Story::new();
     asked(&mut s);
@@ -132,7 +133,7 @@ fn of_fewer_segments_each_is_told() {
     assert_eq!(s.requests(), every_piece(&s));
 }
 
-/// A server takes in two questions, makes so many calls, loses its CPU in between, and answers both.
+/// A server reads two requests, makes this number of calls, loses its CPU in between, and answers both.
 fn work_for_two(calls: u64) -> Story {
     let mut s = Story::new();
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
@@ -178,7 +179,7 @@ fn long_work_for_several_is_told_by_category() {
     assert_eq!(sums(&every), sums(&requests));
 }
 
-/// Each of them has it.
+/// Each of the two requests has the shared work.
 #[test]
 fn pieces_of_work_for_several_are_added_up_in_short_requests_too() {
     let s = work_for_two(40);
@@ -190,7 +191,7 @@ fn pieces_of_work_for_several_are_added_up_in_short_requests_too() {
     }
 }
 
-/// Client 10 starts a program that asks server 20 so many times, once in 100 ns from 1000 on, and ends.
+/// Client 10 starts a program that sends this number of requests to server 20, one every 100 ns from 1000 on, and ends.
 fn program_that_asks(times: u64) -> Story {
     let mut s = Story::new();
     let end_ns = 1000 + 100 * times;
@@ -227,7 +228,7 @@ fn life_of(answers: &Answers) -> &[Segment] {
     &life.expect("a program's life").1
 }
 
-/// A life of thousands of segments has what is short in it by category.
+/// In a life of thousands of segments, short segments are added up by category.
 #[test]
 fn a_life_does_not_repeat_its_many_requests() {
     let s = program_that_asks(300);
@@ -238,7 +239,7 @@ fn a_life_does_not_repeat_its_many_requests() {
     let (few_of_life, all_of_life) = (life_of(&few), life_of(&every));
     assert!(all_of_life.len() > 300 * 8, "{}", all_of_life.len());
     assert!(few_of_life.len() < 100 * 12, "{}", few_of_life.len());
-    // Before it asked it did so little that nothing is added up.
+    // Before its first request the program did so little that nothing is added up.
     let own = |segments: &[Segment]| -> Vec<Segment> {
         segments.iter().filter(|segment| segment.end_ns() <= 1000).cloned().collect()
     };

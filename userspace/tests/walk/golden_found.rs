@@ -1,4 +1,4 @@
-//! Small traces of what generated ones (see [`super::load`]) showed to be wrong, with answers derived by hand.
+//! Small traces of errors that generated traces (see [`super::load`]) have found, with answers derived by hand.
 
 use rpcprobe::engine::event::{Packet, What, TYPE_TCP, TYPE_UNIX};
 use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
@@ -14,15 +14,15 @@ fn packet(s: &mut Story, c: &Connection, (from, end): (u64, u64), sent_ns: u64, 
     }
 }
 
-/// The table of the request that began then.
+/// The table of the request that began at `start_ns`.
 fn began(s: &Story, start_ns: u64) -> String {
     let requests = s.requests();
     let mut ours = requests.iter().filter(|(request, _)| request.start_ns == start_ns);
     table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
 }
 
-/// A request on its way through devices to a connection that is accepted at 145: it waits for that from when it is
-/// there, and for its reader from then on.
+/// A request passes through devices to a connection that is accepted at 145. From its arrival on it waits for the
+/// accept, and after that for its reader.
 fn through_devices_to_be_accepted(received_ns: u64) -> String {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
@@ -60,8 +60,8 @@ fn what_is_on_its_way_does_not_wait_to_be_accepted() {
     assert_eq!(through_devices_to_be_accepted(150), expected(after));
 }
 
-/// A request that the device's queue drops at 108, as netem does with loss, and that TCP gives the device again at 140. A
-/// device that drops it later has told of it by then, when it sent it.
+/// The device's queue drops a request at 108, as netem does with loss, and TCP hands it to the device again at 140. In
+/// the second case, the device sent the packet and dropped it later, so the first sending was recorded.
 #[test]
 fn what_is_taken_for_lost_says_so_until_it_is_sent_again() {
     for first_sent_ns in [None, Some(109)] {
@@ -104,7 +104,7 @@ fn what_is_taken_for_lost_says_so_until_it_is_sent_again() {
     }
 }
 
-/// The client sleeps in its send until there is room. What it had sent before was received at 140.
+/// The client sleeps in its send until there is room. What it had sent before that was received at 140.
 #[test]
 fn what_a_send_under_way_has_sent_may_still_be_on_the_link() {
     let mut s = Story::new();
@@ -135,8 +135,8 @@ fn what_a_send_under_way_has_sent_may_still_be_on_the_link() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// The server has taken two requests in. That it sleeps while it sends the other's answer, for lack of room, is no
-/// rest: until that is sent, this one waits for its turn.
+/// The server has read two requests. It sleeps while it sends the other's answer, for lack of room. This is no rest:
+/// until that answer is sent, this request waits for its turn.
 #[test]
 fn a_send_that_waits_for_room_is_no_rest() {
     let mut s = Story::new();
@@ -174,8 +174,8 @@ fn a_send_that_waits_for_room_is_no_rest() {
     assert_eq!(began(&s, 90), expected(answer));
 }
 
-/// Of a server alone, over a Unix socket: the thread that reads hands the request on by a semaphore. What it did for
-/// it before is the request's.
+/// Only the server is traced, over a Unix socket. The thread that reads the request hands it on by a semaphore. What it
+/// did before that is the request's work.
 #[test]
 fn who_reads_of_a_server_alone_works_for_the_request() {
     let mut s = Story::new();
@@ -202,8 +202,8 @@ fn who_reads_of_a_server_alone_works_for_the_request() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// While the client connects, a softirq in its call ends what the server waited for in a page fault. The
-/// connection was accepted later, as it had waited for that since it was there.
+/// While the client connects, a softirq in its call ends the server's wait in a page fault. The connection is accepted
+/// later, so the request waited for the accept from when the connection was established.
 #[test]
 fn the_end_of_a_page_fault_is_no_connection() {
     let mut s = Story::new();
@@ -239,8 +239,8 @@ fn the_end_of_a_page_fault_is_no_connection() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// Of a server alone: one thread reads, another answers. The client, which nobody traces, has the answer and has
-/// asked again before the call that wrote it ends.
+/// Only the server is traced. One thread reads, another answers. The client has the answer, and has sent its next
+/// request, before the call that wrote the answer ends.
 #[test]
 fn an_answer_that_ends_after_the_next_question_is_read() {
     let mut s = Story::new();

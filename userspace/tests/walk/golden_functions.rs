@@ -1,5 +1,5 @@
-//! Small traces with functions of the kernel that are hooked themselves (`--direct-hooks`); answers derived by
-//! hand. The client (thread 10, CPU 0) asks on pipe `A`, the server (thread 20, CPU 1) answers on pipe `B`.
+//! Small traces with kernel functions that are hooked directly (`--direct-hooks`), with answers derived by hand. The
+//! client (thread 10, CPU 0) sends its request on pipe `A`, the server (thread 20, CPU 1) answers on pipe `B`.
 
 use rpcprobe::engine::event::{Function, KernelWait, Transport, What, TYPE_TCP};
 use rpcprobe::engine::Rates;
@@ -22,7 +22,7 @@ fn at(segments: &[Segment], start_ns: u64) -> &Segment {
     found.unwrap_or_else(|| panic!("nothing begins at {start_ns}:\n{}", table(segments)))
 }
 
-/// The rate would say 2 ns for each of the four copies.
+/// Recorded copies are measured. The rate alone would give 2 ns for each of the four copies.
 #[test]
 fn copies_that_are_seen_are_measured() {
     let mut s = Story::new();
@@ -30,7 +30,7 @@ fn copies_that_are_seen_are_measured() {
     s.function(0, 10, (Function::Copy, 4), (101, 104));
     s.function(1, 20, (Function::Copy, 4), (110, 112));
     s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
-    // A page of the answer is not there yet; the interruption is not copying.
+    // A page of the answer is not present yet. This interruption is not copying.
     s.at(128, 1, What::Fault { tid: 20, enter_ns: 127, ip: 0, flags: FAULT_KERNEL });
     s.function(1, 20, (Function::Copy, 4), (126, 130));
     s.wake(132, 1, 20, 10, WAKING_IN_SYSCALL);
@@ -67,7 +67,7 @@ fn copies_that_are_seen_are_measured() {
     assert_eq!(moved(requests[0].0.server_moved), Some((8, 2 + 4)));
 }
 
-/// Of 100 bytes 60 were copied by functions that are hooked: what the others take is a matter of the rate.
+/// Hooked functions copied 60 of 100 bytes. The time for the other bytes is taken from the rate.
 #[test]
 fn bytes_that_nobody_saw_copied_are_modelled_still() {
     let mut s = Story::new();
@@ -94,7 +94,7 @@ fn bytes_that_nobody_saw_copied_are_modelled_still() {
     assert_eq!(copies, expected);
 }
 
-/// What a call does in the pipe and around it.
+/// The time of a call is split into what it does in the pipe and what it does around it.
 #[test]
 fn a_call_is_split_at_the_borders_of_its_transport() {
     let mut s = Story::new();
@@ -124,7 +124,8 @@ fn a_call_is_split_at_the_borders_of_its_transport() {
     assert_eq!(detail(129), Some("write pipe:[2], in pipe_write"));
 }
 
-/// The server sleeps from 119 to 130 in a call; `waker` ends that. In which function, if in one that is hooked.
+/// The server sleeps from 119 to 130 in a call, and `waker` ends the sleep. `function`: the hooked function in which
+/// the server sleeps, if any.
 fn waited(nr: u16, function: Option<(KernelWait, u64)>, waker: u32) -> Segment {
     let mut s = Story::new();
     s.at(0, 0, What::Task { tid: JBD2, tgid: JBD2, kthread: true, comm: "jbd2/7".into() });
@@ -132,7 +133,7 @@ fn waited(nr: u16, function: Option<(KernelWait, u64)>, waker: u32) -> Segment {
         s.at(ts_ns, 2, What::Journal { tid: JBD2, dev: 7, transaction, phase });
     }
     asked(&mut s);
-    // What the helper does is not for the request.
+    // The helper's work is not for the request.
     s.switch(30, 3, IDLE, 21, RUNNABLE);
     s.call(3, 21, MKDIR, (31, 32), 0);
     s.switch_in(119, 1, 20, IDLE, DISK, (nr, 115), None);
@@ -151,7 +152,7 @@ fn waited(nr: u16, function: Option<(KernelWait, u64)>, waker: u32) -> Segment {
 
 #[test]
 fn a_wait_for_a_commit_is_for_the_transaction_that_was_asked_for() {
-    // Two were committed by then: that it was for the first of them only its function knows.
+    // Two transactions were committed by then. Only the hooked function knows that the wait was for the first of them.
     let told = waited(FSYNC, Some((KernelWait::Commit, 7)), JBD2);
     let detail = "commit of transaction 7 on 0:7, in jbd2_log_wait_commit, in fsync";
     assert_eq!((told.category, told.detail.as_deref()), (Category::Journal, Some(detail)));
@@ -161,7 +162,7 @@ fn a_wait_for_a_commit_is_for_the_transaction_that_was_asked_for() {
     assert_eq!((guessed.category, guessed.detail.as_deref()), (Category::Journal, Some(detail)));
 }
 
-/// Who gives up its share of a transaction ends such a wait: no thread of the journal.
+/// A task that gives up its share of a transaction ends such a wait: it is no thread of the journal.
 #[test]
 fn a_wait_to_start_a_handle_is_for_the_journal_whoever_ends_it() {
     let told = waited(MKDIR, Some((KernelWait::Handle, 0)), 21);
@@ -174,7 +175,7 @@ fn a_wait_to_start_a_handle_is_for_the_journal_whoever_ends_it() {
     assert_eq!(by_the_journal.detail.as_deref(), Some(detail));
 }
 
-/// Another thread's call has the connection, and is for another request.
+/// A call of another thread, for another request, holds the socket.
 #[test]
 fn a_wait_for_a_socket_that_another_call_holds_is_a_lock() {
     let lock = |function: Option<KernelWait>| {

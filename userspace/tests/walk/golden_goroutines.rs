@@ -1,5 +1,6 @@
-//! Small traces of a server whose goroutines are followed, with answers derived by hand. Threads 20 and 21 of the server run
-//! them; addresses tell them apart. In each story the same without their changes is another answer, or none.
+//! Small traces of a server whose goroutines are tracked, with answers derived by hand. Threads 20 and 21 of the server
+//! run them, and their addresses tell them apart. In most stories, the answer must differ if the changes of the
+//! goroutines are left out.
 
 use rpcprobe::engine::event::{OpenCall, TaskChange, What, TYPE_TCP};
 use rpcprobe::model::{Category, Evidence, Segment};
@@ -12,7 +13,7 @@ const A: u64 = 0xa0;
 const B: u64 = 0xb0;
 const COLLECTOR: u64 = 0xc0;
 
-/// The server's threads are on CPUs 1 and 2, and goroutines on threads, which wait for what comes.
+/// A server with threads on CPUs 1 and 2, which run these goroutines and wait for requests.
 fn served(by: &[(u32, u64)]) -> Story {
     let mut s = Story::new();
     s.switch(10, 1, IDLE, 20, RUNNABLE);
@@ -23,7 +24,7 @@ fn served(by: &[(u32, u64)]) -> Story {
     s
 }
 
-/// The table of the request that began then.
+/// The table of the request that began at `start_ns`.
 fn began(s: &Story, start_ns: u64) -> String {
     table(&segments_of(s, start_ns))
 }
@@ -34,14 +35,14 @@ fn segments_of(s: &Story, start_ns: u64) -> Vec<Segment> {
     ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1.clone()
 }
 
-/// The same of a capture without `--tasks`.
+/// The story as a capture without `--tasks` records it.
 fn without(s: &Story) -> Story {
     let mut s = Story { events: s.events.clone() };
     s.events.retain(|event| !matches!(event.what, What::RuntimeTask { .. }));
     s
 }
 
-/// Its thread serves another one meanwhile, and another thread goes on with it.
+/// While the goroutine sleeps, its thread serves another request, and another thread goes on with it.
 #[test]
 fn a_goroutine_that_sleeps_is_asleep_whatever_its_thread_does() {
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
@@ -52,7 +53,7 @@ fn a_goroutine_that_sleeps_is_asleep_whatever_its_thread_does() {
     s.arrives(other.there, 4, 115);
     s.goroutine(120, 1, 20, B, TaskChange::Runs);
     other.hears(&mut s, 1, 20, (0, 4), (125, 130));
-    // A timer is due: the scheduler, on the other thread, readies it.
+    // A timer is due: the scheduler, on the other thread, readies the goroutine.
     s.goroutine(200, 2, 21, A, TaskChange::Readied(None));
     s.goroutine(204, 2, 21, A, TaskChange::Runs);
     c.answers(&mut s, 2, 21, (0, 4), (210, 215));
@@ -94,8 +95,8 @@ fn a_mutex_is_a_lock_and_whoever_has_it_is_not_followed() {
     assert_ne!(began(&without(&s), 100), expected(answer));
 }
 
-/// Go's runtime itself has locks, for which a thread sleeps while its goroutine does not park: without the rule it would only be known
-/// that somebody of the program wakes it.
+/// Go's runtime has locks of its own, for which a thread sleeps without its goroutine parking. Without this rule, it
+/// would only be known that some thread of the program wakes it.
 #[test]
 fn a_lock_of_gos_runtime_is_a_lock() {
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
@@ -143,7 +144,7 @@ fn a_lock_of_gos_runtime_is_a_lock() {
     assert_ne!(of(&told_of(0)).map(|(_, evidence)| evidence), Some(Evidence::Measured));
 }
 
-/// The request goes to another goroutine by a channel, and its result comes back by one.
+/// The request goes to another goroutine over a channel, and the result comes back over another.
 #[test]
 fn what_comes_by_a_channel_is_followed() {
     let c = Connection::new(TYPE_TCP);
@@ -171,7 +172,8 @@ fn what_comes_by_a_channel_is_followed() {
     assert_ne!(began(&without(&s), 100), expected(answer));
 }
 
-/// What the server asks another one: the goroutine parks until its descriptor is ready, and its thread sleeps for whatever is.
+/// The server sends a request to another server. The goroutine parks until its descriptor is ready, and its thread
+/// sleeps until any descriptor is ready.
 #[test]
 fn a_wait_for_a_descriptor_is_one_for_the_peer() {
     let (c, behind) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
@@ -205,7 +207,7 @@ fn a_wait_for_a_descriptor_is_one_for_the_peer() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
-/// The collector's goroutine works for all: what it does is nobody's own.
+/// The collector's goroutine works for all requests, so its work belongs to no single one.
 #[test]
 fn who_waits_for_the_collector_does_not_get_its_work() {
     let c = Connection::new(TYPE_TCP);
@@ -258,8 +260,8 @@ fn a_goroutine_that_is_ready_waits_for_a_thread() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
-/// One goroutine handles requests, one writes what is asked for their sake, and one reads the answers, as those of net/http's
-/// clients do; the second one loses its thread before it asks.
+/// One goroutine handles requests, a second writes the requests to the server behind, and a third reads the answers, as
+/// in net/http's clients. The second loses its thread before it writes.
 #[test]
 fn a_request_goes_through_goroutines_that_write_and_read_for_all() {
     const READER: u64 = 0xd0;

@@ -1,13 +1,14 @@
-//! Small traces of work handed on where the record of a wake-up is missing, because the one it was
-//! handed to was awake; answers derived by hand. The client (thread 10, CPU 0) asks, the server
-//! (thread 20, CPU 1) answers and has a helper (thread 21, CPU 2).
+//! Small traces of work handed on without a wake-up record, because the receiving thread was awake, with answers
+//! derived by hand. The client (thread 10, CPU 0) sends a request, the server (thread 20, CPU 1) answers and has a
+//! helper (thread 21, CPU 2).
 
 use rpcprobe::engine::event::Object;
 use rpcprobe::records::WAKING_IN_SYSCALL;
 
 use super::story::*;
 
-/// The server, which reads `from` since `since_ns`, is woken at 142 for what its helper wrote there, and answers.
+/// The server, which has been reading `from` since `since_ns`, is woken at 142 for what its helper wrote there. It
+/// answers.
 fn woken_it_answers(s: &mut Story, from: Object, since_ns: u64) {
     let b = pipe(2);
     s.switch(145, 1, IDLE, 20, RUNNABLE);
@@ -18,7 +19,7 @@ fn woken_it_answers(s: &mut Story, from: Object, since_ns: u64) {
     s.read(0, 10, b, (0, 4), (63, 158));
 }
 
-/// How that is explained.
+/// The explanation of what follows the wake-up at 142.
 const ANSWERED: &str = "
     142-145 server runqueue.wakeup by idle
     145-147 server kernel.vfs
@@ -28,9 +29,9 @@ const ANSWERED: &str = "
     154-158 client kernel.pipe
 ";
 
-/// The client asks at 50 while the server is busy and has just given its helper something to do
-/// (at 65) for somebody else. The server reads the request at 90 and hands it on at 105, to a
-/// helper that is still at it and so is not woken. It takes it up at 118 and is done at 142.
+/// The client sends its request at 50. The server is busy and, at 65, gives its helper work for another request. The
+/// server reads the request at 90 and hands it on at 105. The helper is still at work and so is not woken. It takes the
+/// request up at 118 and is done at 142. The hand-over at 65 must not count for the request.
 #[test]
 fn what_a_server_handed_on_before_it_read_the_request_is_not_its_work() {
     let (a, b) = (pipe(1), pipe(2));
@@ -68,8 +69,8 @@ fn what_a_server_handed_on_before_it_read_the_request_is_not_its_work() {
     assert_eq!(s.only(), expected(&[answer, ANSWERED].concat()));
 }
 
-/// The server hands the request on at 80 to a helper that has just begun and finds its eventfd ready; that one hands it on to a
-/// second, which finds its own ready, too, and wakes the server.
+/// The server hands the request on at 80 to a helper that has just begun and finds its eventfd ready. This helper hands
+/// it on to a second helper, which also finds its eventfd ready, and which wakes the server.
 #[test]
 fn two_helpers_in_a_row_that_were_awake() {
     let (a, b) = (pipe(1), pipe(2));
@@ -111,14 +112,14 @@ fn two_helpers_in_a_row_that_were_awake() {
     assert_eq!(s.only(), expected(&[answer, ANSWERED].concat()));
 }
 
-/// A request wakes the server out of its poll(), which then takes another's message first.
+/// A request wakes the server out of its poll(), but the server reads another client's message first.
 #[test]
 fn a_server_woken_by_a_request_may_serve_others_first() {
     let (a, b) = (pipe(1), pipe(2));
     let mut s = Story::new();
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, IDLE, 20, RUNNABLE);
-    // What another process tells the server on pipe 5 is never answered.
+    // What another process sends to the server on pipe 5 is never answered.
     s.task(40, 40, "other");
     s.switch(30, 2, IDLE, 40, RUNNABLE);
     s.switch_in(45, 1, 20, IDLE, ASLEEP, (POLL, 40), None);

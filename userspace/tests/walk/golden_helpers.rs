@@ -1,5 +1,6 @@
-//! Small traces of threads that run in place of who woke them, on the same CPU, with answers derived by hand. The
-//! client (thread 10, CPU 0) asks, the server (thread 20, CPU 1) answers and has helpers (threads 21 and 22).
+//! Small traces of threads that run on the CPU of the thread that woke them, in its place, with answers derived by
+//! hand. The client (thread 10, CPU 0) sends a request, the server (thread 20, CPU 1) answers and has helpers (threads
+//! 21 and 22).
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::model::{Evidence, Rule};
@@ -8,14 +9,14 @@ use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 use super::connection::Connection;
 use super::story::*;
 
-/// The server has the question at 105, wakes a helper at 120, which runs in its place until it has nothing left to do, as
-/// `meanwhile` tells, and answers from 180 on.
+/// The server has the request at 105 and wakes a helper at 120. The helper runs in the server's place, as `meanwhile`
+/// says, until it has nothing left to do. The server answers from 180 on.
 fn story(meanwhile: impl Fn(&mut Story)) -> Story {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
     s.task(22, 20, "helper2");
     s.switch(10, 0, IDLE, 10, RUNNABLE);
-    // Both helpers have gone to sleep before.
+    // Both helpers went to sleep before.
     s.switch(20, 1, IDLE, 21, RUNNABLE);
     s.sleep_in(24, 1, (21, 22), (FUTEX, 22), condition(0x100));
     s.sleep_in(28, 1, (22, 20), (FUTEX, 26), condition(0x200));
@@ -59,7 +60,7 @@ fn a_helper_in_the_place_of_who_woke_it_does_the_requests_work() {
     assert_eq!(told, [(Some(Rule::Helper), Evidence::Modelled); 3]);
 }
 
-/// The first helper wakes the second, which runs in its place, too.
+/// The first helper wakes the second, which then also runs in its place.
 #[test]
 fn so_does_one_that_a_helper_woke() {
     let s = story(|s| {
@@ -77,7 +78,7 @@ fn so_does_one_that_a_helper_woke() {
     assert!(!only.contains("runqueue.preempted"), "{only}");
 }
 
-/// What the helper does there is for another request, as the next message it moves shows.
+/// The helper works for another request, as the next message that it moves shows.
 #[test]
 fn a_thread_that_turns_to_another_request_is_no_helper() {
     let other = Connection::numbered(2, TYPE_TCP);
@@ -94,7 +95,8 @@ fn a_thread_that_turns_to_another_request_is_no_helper() {
     assert!(!text.contains("helper kernel.tcp"), "{text}");
 }
 
-/// The server asks another program, which runs in its place, and finds the answer when it has its CPU again.
+/// The server sends a request to another program, which runs in the server's place. The server finds the answer when it
+/// has its CPU again.
 #[test]
 fn a_program_that_is_asked_works_for_the_request() {
     let mut s = Story::new();

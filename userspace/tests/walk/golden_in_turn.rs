@@ -1,6 +1,6 @@
-//! Small traces of a server with a worker: a task that others hand work in memory, as to an actor by its channel, and that does one piece
-//! after the other. Answers are derived by hand. Thread 20 of the server runs the tasks that serve clients, thread 21 the worker. Last, the same
-//! of threads alone.
+//! Small traces of a server with a worker: a task to which others hand work in memory, as to an actor over its channel,
+//! and which does one piece after the other. Answers are derived by hand. Thread 20 of the server runs the tasks that
+//! serve clients, thread 21 the worker. The last traces show the same with threads alone.
 
 use rpcprobe::engine::event::Object;
 use rpcprobe::engine::event::{TaskChange, TaskWait, TYPE_TCP};
@@ -15,11 +15,11 @@ const A: u64 = 0xa0;
 const B: u64 = 0xb0;
 const WORKER: u64 = 0xc0;
 
-/// On which CPU and thread the tasks run.
+/// The CPU and thread that the tasks run on.
 const SERVING: (u32, u32) = (1, 20);
 const WORKING: (u32, u32) = (3, 21);
 
-/// How B's request ends.
+/// The end of B's request.
 const WOKEN: &str = "
         145-147 server runqueue.wakeup by server/20
         147-149 server user
@@ -59,13 +59,13 @@ impl Server {
         self.s.parks(ts_ns, cpu, tid, task, "await");
     }
 
-    /// Whoever runs there wakes that task.
+    /// The task that runs there wakes another task.
     fn wakes(&mut self, ts_ns: u64, (cpu, tid): (u32, u32), task: u64) {
         let wait = TaskWait::named("await");
         self.s.goroutine(ts_ns, cpu, tid, task, TaskChange::Readied(wait));
     }
 
-    /// A client's question is taken in by its task, 9 until its next step.
+    /// A client sends a request at `at_ns`, and its task reads it. The task's next step is 9 ns after `at_ns`.
     fn takes(&mut self, which: usize, (cpu, client, task): (u32, u32, u64), at_ns: u64) {
         let c = &self.fronts[which];
         self.s.moved(cpu, client, (SENDTO, c.there, c.back), (0, 4), (at_ns, at_ns + 3));
@@ -75,7 +75,7 @@ impl Server {
         self.fronts[which].hears(&mut self.s, 1, 20, (0, 4), (at_ns + 5, at_ns + 7));
     }
 
-    /// The task runs on, and answers its client.
+    /// The task goes on, and answers its client.
     fn answers(&mut self, which: usize, (cpu, client, task): (u32, u32, u64), at_ns: u64) {
         self.runs(at_ns, SERVING, task);
         let c = &self.fronts[which];
@@ -85,7 +85,7 @@ impl Server {
         self.parks(at_ns + 8, SERVING, task);
     }
 
-    /// The worker hands A and B what they wait for, and rests.
+    /// The worker hands A and B what they wait for, and then rests.
     fn hands_back(&mut self, (to_a_ns, a_runs_ns): (u64, u64), to_b_ns: u64) {
         self.wakes(to_a_ns, WORKING, A);
         self.answers(0, (0, 10, A), a_runs_ns);
@@ -94,14 +94,15 @@ impl Server {
         self.parks(to_b_ns + 20, WORKING, WORKER);
     }
 
-    /// What B's request, which began then, waits for until the worker wakes its task at 145, and that it is inferred whose work that is.
+    /// Checks what B's request, which began at `began_ns`, waits for until the worker wakes its task at 145, and that
+    /// the worker's work is inferred to be the request's.
     fn tells_of_b(&self, began_ns: u64, until_woken: &str) {
         let answer = [until_woken, WOKEN].concat();
         assert_eq!(began(&self.s, began_ns), expected(&answer));
         self.is_inferred(began_ns);
     }
 
-    /// The worker's work is inferred to be that request's.
+    /// Checks that the worker's work is inferred to be this request's.
     fn is_inferred(&self, began_ns: u64) {
         let requests = self.s.requests();
         let (_, segments) = requests.iter().find(|(row, _)| row.start_ns == began_ns).expect("it");
@@ -112,7 +113,7 @@ impl Server {
     }
 }
 
-/// What A asks wakes the worker. B's is put into its channel while it works for A.
+/// A's request wakes the worker. B's request is put into the worker's channel while the worker works for A.
 #[test]
 fn a_worker_works_for_whom_it_hands_something_next() {
     let mut server = Server::new();
@@ -132,7 +133,7 @@ fn a_worker_works_for_whom_it_hands_something_next() {
         130-145 server user
     ";
     server.tells_of_b(110, answer);
-    // A's own is not its business.
+    // A's own request is not affected.
     let answer = "
         95-98 client kernel.tcp
         98-100 server queue.socket (user, on the run queue)
@@ -148,7 +149,7 @@ fn a_worker_works_for_whom_it_hands_something_next() {
     assert_eq!(began(&server.s, 95), expected(answer));
 }
 
-/// It has handed A what that waited for before B waits, and goes on with B's.
+/// The worker hands A what it waited for before B waits, and goes on with B's request.
 #[test]
 fn a_worker_that_does_not_rest_has_more_to_do() {
     let mut server = Server::new();
@@ -169,8 +170,8 @@ fn a_worker_that_does_not_rest_has_more_to_do() {
     server.tells_of_b(86, answer);
 }
 
-/// Its channel is full as B, which came at `began_ns`, puts something in at `full_ns`. It hands A what that waited for, and takes what is
-/// next at 120, so B's has room; that is B's turn, too.
+/// The worker's channel is full when B, whose request came at `began_ns`, sends to it at `full_ns`. The worker hands A
+/// what it waited for, and takes the next message at 120, so that there is room for B's. This is also B's turn.
 fn finds_no_room(began_ns: u64, full_ns: u64, a_done_ns: u64) {
     let mut server = Server::new();
     server.takes(0, (0, 10, A), began_ns - 11);
@@ -209,13 +210,13 @@ fn who_finds_no_room_in_a_workers_channel_waits_for_its_turn() {
     finds_no_room(86, 95, 100);
 }
 
-/// A has got what it waited for before B finds no room; what the worker does until there is some is not for B.
+/// A has got what it waited for before B finds no room. What the worker does until there is room is not for B.
 #[test]
 fn a_worker_in_whose_channel_there_is_no_room_works_for_others() {
     finds_no_room(76, 85, 84);
 }
 
-/// Both have woken it before it has a CPU.
+/// Both have woken the worker before it gets a CPU.
 #[test]
 fn a_worker_that_several_woke_works_for_one_after_the_other() {
     let mut server = Server::new();
@@ -238,7 +239,8 @@ fn a_worker_that_several_woke_works_for_one_after_the_other() {
     server.tells_of_b(90, answer);
 }
 
-/// B wakes it, and A before it has a CPU: it begins with B's, though it hands A something first.
+/// B wakes the worker, and then A does, before it gets a CPU. The worker begins with B's request, although it hands A
+/// something first.
 #[test]
 fn a_worker_begins_with_whom_it_was_woken_by() {
     let mut server = Server::new();
@@ -253,14 +255,14 @@ fn a_worker_begins_with_whom_it_was_woken_by() {
     assert!(!by_turn(&server.s, 75));
 }
 
-/// Whether anything of that request's is told by the rule of turns.
+/// Whether any segment of this request is explained by the rule of turns.
 fn by_turn(s: &Story, began_ns: u64) -> bool {
     let requests = s.requests();
     let (_, segments) = requests.iter().find(|(row, _)| row.start_ns == began_ns).expect("it");
     segments.iter().any(|segment| segment.rule == Some(Rule::Turn))
 }
 
-/// What the worker asks behind.
+/// What the worker asks the server behind.
 #[derive(PartialEq)]
 enum Asks {
     Nothing,
@@ -268,8 +270,9 @@ enum Asks {
     Together,
 }
 
-/// Threads 20 and 22 take in a question each, which comes from elsewhere, and wait until thread 21 has done what that asks for: it sleeps until 20
-/// wakes it, and does not rest until it has woken both. `for_b`: what 22 waits for. `asks`: whether it asks another server for each, and waits in a read; or asks for both, before it hears anything.
+/// Threads 20 and 22 each read an untraced client's request, and wait until thread 21 has done the work for it. Thread
+/// 21 sleeps until 20 wakes it, and does not rest until it has woken both. `for_b`: what 22 waits for. `asks`: whether
+/// 21 asks another server for each and waits in a read, or asks for both before it reads an answer.
 fn of_threads(for_b: Object, asks: Asks) -> Story {
     let fronts = [1, 2].map(|number| Connection::numbered(number, TYPE_TCP));
     let mut s = Story::new();
@@ -328,7 +331,7 @@ fn a_workers_thread_works_for_whom_it_wakes_next() {
         149-152 server kernel.tcp
     ";
     assert_eq!(began(&of_threads(condition(0xa000), Asks::Nothing), 110), expected(answer));
-    // Who has a lock works for himself.
+    // A thread that holds a lock works for itself.
     let answer = answer.replace(
         "119-130 helper queue.app (user, kernel.futex)
         130-131 helper kernel.futex
@@ -337,11 +340,11 @@ fn a_workers_thread_works_for_whom_it_wakes_next() {
         "119-145 server lock by helper/21",
     );
     assert_eq!(began(&of_threads(mutex(0xa000), Asks::Nothing), 110), expected(&answer));
-    // Who tells all that wait for it, has worked for none of them alone.
+    // A thread that wakes all waiters has worked for none of them alone.
     assert_eq!(began(&of_threads(condition(0x9000), Asks::Nothing), 110), expected(&answer));
 }
 
-/// The worker asks behind, and hears 8 later.
+/// The worker asks the server behind, and is back on its CPU for the answer 8 ns later.
 fn asks_behind(s: &mut Story, from: u64, at_ns: u64) {
     let behind = Connection::numbered(3, TYPE_TCP);
     s.moved(3, 21, (SENDTO, behind.there, behind.back), (from, 4), (at_ns, at_ns + 1));
@@ -352,7 +355,7 @@ fn asks_behind(s: &mut Story, from: u64, at_ns: u64) {
     s.moved(3, 21, (RECVFROM, behind.back, behind.there), (from, 4), (at_ns + 2, at_ns + 9));
 }
 
-/// It asks on two connections, and has heard on both before it wakes anybody.
+/// The worker asks on two connections, and has read both answers before it wakes any thread.
 fn hears_both(s: &mut Story) {
     let behind = [3, 4].map(|number| Connection::numbered(number, TYPE_TCP));
     for (behind, at_ns) in behind.iter().zip([108, 111]) {
@@ -364,14 +367,14 @@ fn hears_both(s: &mut Story) {
     }
 }
 
-/// Who has several questions open does not do one thing after the other.
+/// A thread that has several requests to others open does not do one piece after the other, so it is no worker.
 #[test]
 fn who_hears_several_answers_is_no_worker() {
     assert!(!by_turn(&of_threads(condition(0xa000), Asks::Together), 110));
     assert!(by_turn(&of_threads(condition(0xa000), Asks::OneByOne), 110));
 }
 
-/// What it asks is for whom it hands on the answer.
+/// What the worker asks is for the thread that it hands the answer to.
 #[test]
 fn a_workers_thread_asks_for_whom_it_wakes_next() {
     let s = of_threads(condition(0xa000), Asks::OneByOne);

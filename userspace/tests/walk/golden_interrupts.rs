@@ -1,12 +1,13 @@
-//! Golden traces: wake-ups that come from an interrupt, and whom it hits meanwhile.
+//! Small traces of wake-ups from an interrupt, and of the task that the interrupt hits, with
+//! answers derived by hand.
 
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::golden::{asked, b, ASKED};
 use super::story::*;
 
-/// The server sleeps from 119 to 130 in a call, is woken from the CPU of the client, which waits
-/// in user mode for the answer; `flags` say in what context.
+/// The server sleeps from 119 to 130 in a call. It is woken from the CPU of the client, which waits
+/// for the answer in user mode; `flags` give the context of the wake-up.
 fn woken_on_the_clients_cpu(nr: u16, state: u16, flags: u8) -> Story {
     let mut s = Story::new();
     asked(&mut s);
@@ -19,7 +20,7 @@ fn woken_on_the_clients_cpu(nr: u16, state: u16, flags: u8) -> Story {
     s
 }
 
-/// [`woken_on_the_clients_cpu`] when the sleep is charged.
+/// The answer to [`woken_on_the_clients_cpu`] if the sleep is charged and not followed.
 fn charged(wait: &str, call: &str) -> String {
     let rest = "
         113-117 server user
@@ -59,7 +60,7 @@ fn a_disk_is_not_whoever_its_interrupt_hits() {
 fn a_softirq_in_the_senders_own_call_keeps_the_edge() {
     // As over loopback: the client's call runs the softirq that wakes the server.
     let s = woken_on_the_clients_cpu(POLL, ASLEEP, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
-    // The client is a member, so what the server waited for is the client's doing since 100.
+    // The client is a member, so the server waited for what the client has done since 100.
     let answer = "
         100-110 client kernel.pipe
         110-130 client user
@@ -77,7 +78,7 @@ fn a_softirq_in_the_senders_own_call_keeps_the_edge() {
 fn a_timer_that_hits_the_sender_in_its_write_is_not_the_sender() {
     let mut s = Story::new();
     asked(&mut s);
-    // The client naps; its timer fires on the server's CPU, inside the write that carries the
+    // The client sleeps. Its timer fires on the server's CPU, inside the write that carries the
     // answer. The client then finds the answer ready.
     s.switch_in(120, 0, 10, IDLE, ASLEEP, (NANOSLEEP, 115), None);
     s.wake(133, 1, 20, 10, WAKING_HARDIRQ | WAKING_IN_SYSCALL);
@@ -86,7 +87,7 @@ fn a_timer_that_hits_the_sender_in_its_write_is_not_the_sender() {
     s.call(0, 10, NANOSLEEP, (115, 138), 0);
     s.write(1, 20, b(), (0, 4), (130, 140));
     s.read(0, 10, b(), (0, 4), (143, 146));
-    // Bytes ready at 140, asked for at 143.
+    // The bytes were ready at 140 and read at 143.
     let rest = "
         113-130 server user
         130-132 server kernel.pipe

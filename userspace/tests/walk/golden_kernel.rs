@@ -1,6 +1,6 @@
-//! Small traces of waits inside the kernel that its own hooks tell of: moves between run queues, a full
-//! journal. Answers derived by hand. The client (thread 10, CPU 0) asks on pipe `A`, the server (thread
-//! 20, CPU 1) answers on pipe `B`.
+//! Small traces of waits inside the kernel that hooks of their own report: moves between run queues, a full journal.
+//! Answers are derived by hand. The client (thread 10, CPU 0) sends its request on pipe `A`, the server (thread 20, CPU
+//! 1) answers on pipe `B`.
 
 use rpcprobe::engine::event::{Block, FileId, Object, What, TYPE_FILE};
 use rpcprobe::model::Segment;
@@ -22,7 +22,7 @@ fn at(segments: &[Segment], start_ns: u64) -> (Option<u32>, Option<&str>) {
 fn a_move_between_run_queues_is_told_and_who_was_on_each() {
     let mut s = Story::new();
     asked(&mut s);
-    // The server loses its CPU to noise and is moved to the client's, which has gone idle.
+    // The server loses its CPU to noise, and is moved to the client's CPU, which has become idle.
     let (waited_ns, state, call) = (None, RUNNABLE, None);
     let (prev, next, preempt, iowait) = (20, NOISE, true, false);
     s.at(117, 1, What::Switch { prev, next, waited_ns, state, preempt, iowait, call });
@@ -31,7 +31,7 @@ fn a_move_between_run_queues_is_told_and_who_was_on_each() {
     s.switch(126, 0, IDLE, 20, RUNNABLE);
     s.wake(135, 0, 20, 10, WAKING_IN_SYSCALL);
     s.write(0, 20, b(), (0, 4), (130, 140));
-    // The client is woken on the other CPU: no move between queues, it was on none.
+    // The client is woken on the other CPU. This is no move between run queues, since it was on none.
     s.switch(138, 1, NOISE, 10, ASLEEP);
     s.read(1, 10, b(), (0, 4), (115, 142));
     let rest = "
@@ -52,8 +52,8 @@ fn a_move_between_run_queues_is_told_and_who_was_on_each() {
     assert_eq!(at(segments, 135), (Some(1), Some("moved from CPU 0")));
 }
 
-/// The server waits from 119 to 130 in a call for a write to a device, in which it had found (or not)
-/// that the journal is full.
+/// The server waits from 119 to 130 in a call for a write to a device. `found_full_ns`: when it found the journal full,
+/// if it did.
 fn waited_for_a_write(nr: u16, found_full_ns: Option<u64>) -> (String, Option<String>) {
     let mut s = Story::new();
     asked(&mut s);
@@ -103,23 +103,23 @@ fn who_makes_room_in_a_full_journal_waits_for_the_journal() {
     let wait = |category| expected(&[ASKED, &rest.replace("WAIT", category)].concat());
     let block = "write of 1024 bytes at sector 8 of 0:7, in mkdir";
     let room = format!("{block}, to make room in the full journal");
-    // Whether it is told before the wait or in the same call after it.
+    // Whether this is recorded before the wait or after it, in the same call.
     for at_ns in [116, 134] {
         let answer = (wait("journal"), Some(room.clone()));
         assert_eq!(waited_for_a_write(MKDIR, Some(at_ns)), answer, "{at_ns}");
     }
-    // In no call, or in another one.
+    // In no call, or in another call.
     for at_ns in [None, Some(114), Some(139)] {
         let answer = (wait("block_io"), Some(block.to_string()));
         assert_eq!(waited_for_a_write(MKDIR, at_ns), answer, "{at_ns:?}");
     }
-    // Who writes may wait for its own data.
+    // A task that writes may wait for its own data.
     let answer = (wait("block_io"), Some(block.replace("mkdir", "pwrite64")));
     assert_eq!(waited_for_a_write(PWRITE, Some(116)), answer);
 }
 
-/// As the client's write lets pending softirqs run, one wakes the server from its wait for a device: it
-/// works for somebody else still.
+/// The client's write lets pending softirqs run, and one of them wakes the server from its wait for a device. The
+/// server still works for another request.
 #[test]
 fn a_device_that_is_done_in_the_middle_of_a_send_is_not_the_message() {
     let pread = 17;
@@ -147,7 +147,7 @@ fn a_device_that_is_done_in_the_middle_of_a_send_is_not_the_message() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// The server reads two files: one that was open before, and one that it opens in between under a new name.
+/// The server reads two files: one that was open before, and one that it opens in between, under a new name.
 #[test]
 fn a_file_goes_by_the_name_it_was_opened_by_last() {
     let mut s = Story::new();

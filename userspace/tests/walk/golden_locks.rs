@@ -1,6 +1,6 @@
-//! Small traces of waits that say nothing of what they are for, a lock or somebody's work; answers derived by
-//! hand. The client (thread 10, CPU 0) asks, the server (thread 20, CPU 1) answers and shares memory with a
-//! thread of its own (21, CPU 2). Another client is thread 30 on CPU 3.
+//! Small traces of waits that do not show what they are for, a lock or some thread's work. Answers are derived by hand.
+//! The client (thread 10, CPU 0) sends a request, the server (thread 20, CPU 1) answers and shares memory with another
+//! thread of its process (21, CPU 2). Another client is thread 30 on CPU 3.
 
 use rpcprobe::engine::event::{Object, TYPE_TCP};
 use rpcprobe::model::{Category, Evidence, Request, Segment};
@@ -11,9 +11,9 @@ use super::story::*;
 
 const SENT: u8 = WAKING_SOFTIRQ | WAKING_IN_SYSCALL;
 
-/// A semaphore that both threads of the server have waited for by the time the request comes: the helper
-/// came back from that at 45. From 48 on the server waits for the request, the helper (from 60) for another
-/// thing, which it is given at 114, by the server.
+/// Both threads of the server have waited for the same semaphore by the time the request comes; the helper returned
+/// from its wait at 45. From 48 on the server waits for the request. The callers add what the helper waits for from 60
+/// on, which the server gives it at 114.
 fn both_have_waited(s: &mut Story) {
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, IDLE, 20, RUNNABLE);
@@ -35,8 +35,8 @@ fn semaphore() -> Object {
     condition(0x7000)
 }
 
-/// The server gives the helper a signal as it works for the request, and then waits for the semaphore that
-/// the helper posts: as both have waited for it, it is a lock, and what its holder did was not for the request.
+/// The server signals the helper while it works for the request, and then waits for the semaphore that the helper
+/// posts. As both have waited for the semaphore, it is a lock, and what its holder did was not for the request.
 #[test]
 fn whoever_lets_go_of_a_lock_did_not_work_for_who_waits() {
     let (a, b) = (pipe(1), pipe(2));
@@ -80,8 +80,8 @@ fn whoever_lets_go_of_a_lock_did_not_work_for_who_waits() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// The same semaphore, and it is how the server hands the request to the helper, which answers it: nothing
-/// else leads to the client.
+/// Through the same semaphore the server hands the request to the helper, which answers it: no other way leads to the
+/// client.
 #[test]
 fn what_looks_like_a_lock_is_followed_where_nothing_else_leads_on() {
     let (a, b) = (pipe(1), pipe(2));
@@ -117,8 +117,8 @@ fn what_looks_like_a_lock_is_followed_where_nothing_else_leads_on() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// The server's wait, in a call since `waits_ns`, is ended by its helper at 142; it answers the client, which reads since
-/// `reads_ns`.
+/// The helper ends, at 142, the server's wait in a call since `waits_ns`. The server answers the client, which has been
+/// reading since `reads_ns`.
 fn the_helper_ends_the_wait(s: &mut Story, c: &Connection, waits_ns: u64, reads_ns: u64) {
     s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
     s.call(2, 21, FUTEX, (140, 144), 1);
@@ -130,8 +130,8 @@ fn the_helper_ends_the_wait(s: &mut Story, c: &Connection, waits_ns: u64, reads_
     c.gets(s, 10, (0, 4), (reads_ns, 175));
 }
 
-/// The server reads the request, ends a wait of its helper's, and waits itself until the helper ends that: at
-/// 142. `helper` did what it says in between; the answer is the same.
+/// The server reads the request, ends a wait of its helper, and waits itself until the helper ends this wait at 142.
+/// `helper` adds what the helper does in between. The answer must be the same: the wait is a lock.
 fn waits_for_the_helper(helper: impl FnOnce(&mut Story, &Connection)) {
     let mut s = Story::new();
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
@@ -177,14 +177,14 @@ fn waits_for_the_helper(helper: impl FnOnce(&mut Story, &Connection)) {
     assert_eq!(table(&found[0].1), expected(answer));
 }
 
-/// What another client has asked, and waits for.
+/// The helper has read another client's request, and this client waits for the answer.
 fn the_helper_has_read(s: &mut Story, other: &Connection) {
     s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (12, 20));
     s.moved(2, 21, (RECVFROM, other.there, other.back), (0, 4), (24, 30));
     s.sleep_in(35, 3, (30, IDLE), (RECVFROM, 32), other.sockets[0]);
 }
 
-/// It is at work for another request, which it had received before and answers next.
+/// The helper works for another request, which it had read before and answers next.
 #[test]
 fn whoever_is_busy_with_another_request_lets_go_of_a_lock() {
     waits_for_the_helper(|s, other| {
@@ -196,7 +196,7 @@ fn whoever_is_busy_with_another_request_lets_go_of_a_lock() {
     });
 }
 
-/// It had nothing to do until another request came, and hands that on to somebody.
+/// The helper is idle until another request comes, and hands that request on.
 #[test]
 fn whoever_was_idle_until_another_request_came_lets_go_of_a_lock() {
     waits_for_the_helper(|s, other| {
@@ -209,7 +209,7 @@ fn whoever_was_idle_until_another_request_came_lets_go_of_a_lock() {
     });
 }
 
-/// It answers another request as it had its turn, and only then ends the server's wait.
+/// The helper answers another request in its turn, and only then ends the server's wait.
 #[test]
 fn whoever_answers_another_request_first_lets_go_of_a_lock() {
     waits_for_the_helper(|s, other| {
@@ -221,8 +221,8 @@ fn whoever_answers_another_request_first_lets_go_of_a_lock() {
     });
 }
 
-/// A server may speak first, as HTTP/2's do: what it writes is an answer all the same, where the other end
-/// opened the connection.
+/// A server may write first, as HTTP/2 servers do. What it writes counts as an answer all the same, because the other
+/// end opened the connection.
 #[test]
 fn a_server_that_speaks_first_answers_another_and_then_serves() {
     let mut s = Story::new();
@@ -261,9 +261,9 @@ fn a_server_that_speaks_first_answers_another_and_then_serves() {
     assert_eq!(table(&found.first().expect("a request").1), expected(answer));
 }
 
-/// The helper is woken on the client's account, too, by another call of the client's and through another thread, but
-/// before the server has read the request: what it does since is not known to be for that, though it ends a wait of the
-/// server's.
+/// The client also wakes the helper, by another call and through another thread, but before the server has read the
+/// request. What the helper does since is not known to be for the request, although the helper ends a wait of the
+/// server.
 #[test]
 fn whoever_was_woken_before_the_request_was_read_does_not_lead_to_its_client() {
     let mut s = Story::new();
@@ -306,8 +306,8 @@ fn whoever_was_woken_before_the_request_was_read_does_not_lead_to_its_client() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// The server waits for a futex with a timeout, twice: from 120 until that is over, at 130, and from 138. The second time the
-/// other thread wakes it, at 150, or that timeout is over as well.
+/// The server waits on a futex with a timeout, twice: from 120 until the timeout at 130, and from 138 on. The second
+/// time, the other thread wakes it at 150, or the timeout expires as well.
 fn waits_twice(second: Object, is_woken: bool) -> Story {
     const ETIMEDOUT: i64 = 110;
     let (a, b) = (pipe(1), pipe(2));
@@ -342,7 +342,7 @@ fn waits_twice(second: Object, is_woken: bool) -> Story {
     s
 }
 
-/// What the server did in the first of the waits, and how that is known.
+/// The category and evidence of the server's first wait.
 fn first_wait(s: &Story) -> (Category, Evidence) {
     let mut requests = s.requests();
     assert_eq!(requests.len(), 1);
@@ -352,12 +352,12 @@ fn first_wait(s: &Story) -> (Category, Evidence) {
     (first.category, first.evidence)
 }
 
-/// A monitor that looks again after a while: both waits are for whoever wakes it in the end.
+/// A monitor that polls again after a while: both waits are for the thread that wakes it in the end.
 #[test]
 fn a_wait_that_is_taken_up_again_is_for_who_ends_it() {
     let lock = (Category::Lock, Evidence::Modelled);
     assert_eq!(first_wait(&waits_twice(condition(0x9000), true)), lock);
-    // The other word of the same condition variable.
+    // The other futex word of the same condition variable.
     assert_eq!(first_wait(&waits_twice(condition(0x9004), true)), lock);
 }
 
@@ -368,7 +368,8 @@ fn a_wait_whose_time_is_over_is_a_sleep() {
     assert_eq!(first_wait(&waits_twice(condition(0xa000), true)), sleep);
 }
 
-/// Somebody was woken from a wait for that before: its time being over may not be all that was waited for.
+/// Another thread was woken from a wait on this futex before. So an expired timeout may not be all that the server
+/// waited for.
 #[test]
 fn a_wait_that_others_have_ended_is_perhaps_no_sleep() {
     let mut s = waits_twice(condition(0x9000), false);
@@ -380,9 +381,9 @@ fn a_wait_that_others_have_ended_is_perhaps_no_sleep() {
     assert_eq!(first_wait(&s), (Category::Sleep, Evidence::Modelled));
 }
 
-/// A server in Python asks for the interpreter's lock, which its other thread lets go of: that one has woken it and has been woken by it
-/// before, so its path leads to the request, but not for its sake. What the lock is shows by a wait of the other thread for no longer than
-/// 5 ms, which `ran_out`; without, it may be anything.
+/// A server in Python asks for the interpreter's lock, which its other thread releases. The two threads have woken each
+/// other before, so the other thread's path leads to the request, but its work is not for it. A wait of the other
+/// thread of at most 5 ms (`ran_out`) shows what the lock is; without such a wait, it may be anything.
 fn waits_for_the_interpreter(ran_out: bool) -> String {
     const ETIMEDOUT: i64 = 110;
     const T: u64 = 6_000_000;

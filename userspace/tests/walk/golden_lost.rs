@@ -1,5 +1,5 @@
-//! Traces of which records are lost; what is left must not be taken for the whole. The client (thread
-//! 10) asks on pipe `A`, the server (thread 20) answers on pipe `B`.
+//! Traces with lost records: what is left must not be taken for complete. The client (thread 10) sends its requests on
+//! pipe `A`, the server (thread 20) answers on pipe `B`.
 
 use rpcprobe::engine::event::{What, TYPE_TCP, TYPE_UNIX};
 use rpcprobe::model::Reason;
@@ -7,7 +7,7 @@ use rpcprobe::model::Reason;
 use super::golden::{a, b};
 use super::story::*;
 
-/// All that was found: begin, end, reason.
+/// All requests found: start, end, reason.
 fn found(s: &Story) -> Vec<(u64, u64, Option<Reason>)> {
     let mut found: Vec<_> = explain(4, 0, &s.events(), 0.0)
         .into_iter()
@@ -24,7 +24,7 @@ fn lost(s: &mut Story, first_ns: u64, last_ns: u64) {
     s.at(last_ns, 3, What::Lost { count: 1, first_ns, last_ns });
 }
 
-/// A trip over the pipes from `at_ns` on, done 30 later.
+/// A request and its answer over the pipes, from `at_ns` on, complete 30 ns later.
 fn trip(s: &mut Story, number: u64, at_ns: u64) {
     asked(s, number, at_ns);
     answered(s, number, at_ns);
@@ -42,7 +42,7 @@ fn answered(s: &mut Story, number: u64, at_ns: u64) {
 
 #[test]
 fn who_asks_is_not_known_where_the_begin_was_lost() {
-    // The first question is lost: what is seen first is its answer.
+    // The first request is lost: the first thing seen is its answer.
     let mut s = Story::new();
     lost(&mut s, 50, 110);
     answered(&mut s, 0, 100);
@@ -65,7 +65,7 @@ fn a_loss_before_the_first_byte_takes_nothing_from_a_channel() {
 
 #[test]
 fn who_asks_is_known_if_the_question_came_before_any_loss() {
-    // The first answer is lost, long after the question, which runs together with the next.
+    // The first answer is lost, long after the first request, which is merged with the next one.
     let mut s = Story::new();
     asked(&mut s, 0, 100);
     lost(&mut s, 112, 130);
@@ -74,7 +74,7 @@ fn who_asks_is_known_if_the_question_came_before_any_loss() {
     assert_eq!(found(&s), [(100, 230, Some(Reason::RecordsLost)), (300, 330, None)]);
 }
 
-/// Two trips on a connection whose first question is lost.
+/// Two requests on a connection whose first request is lost.
 fn on_a_connection(type_bits: u16, first: u64, opened: bool) -> Vec<(u64, u64, Option<Reason>)> {
     let (there, back) = (connection(1, type_bits), connection(2, type_bits));
     let mut s = Story::new();
@@ -99,16 +99,16 @@ fn on_a_connection(type_bits: u16, first: u64, opened: bool) -> Vec<(u64, u64, O
 fn likewise_on_connections() {
     let doubted = |start_ns| (start_ns, start_ns + 30, Some(Reason::AskerUnknown));
     assert_eq!(on_a_connection(TYPE_UNIX, 0, false), [doubted(200), doubted(300)]);
-    // TCP's numbers begin anywhere.
+    // TCP sequence numbers begin anywhere.
     assert_eq!(on_a_connection(TYPE_TCP, 0, false), [doubted(200), doubted(300)]);
-    // But who opened it asks.
+    // But the end that opened the connection is the client.
     assert_eq!(on_a_connection(TYPE_TCP, 5000, true), [(200, 230, None), (300, 330, None)]);
 }
 
 #[test]
 fn an_answer_of_which_a_part_has_no_writer_is_not_whole() {
-    // Of the second trip the question, and of the answer the write, are lost: the client goes on
-    // reading, and the first turn has no end.
+    // After the second turn, a request and the write of its answer are lost. The client goes on reading, so the second
+    // turn has no end.
     let mut s = Story::new();
     trip(&mut s, 0, 100);
     trip(&mut s, 1, 200);

@@ -1,6 +1,6 @@
-//! Small traces of what cannot be measured to its edges (faults, calls, copies, stolen time); answers
-//! derived by hand. The client (thread 10, CPU 0) asks on pipe `A`, the server (thread 20, CPU 1) answers
-//! on pipe `B`.
+//! Small traces of time that cannot be measured exactly (faults, calls, copies, stolen time). Answers are derived by
+//! hand. The client (thread 10, CPU 0) sends its request on pipe `A`, the server (thread 20, CPU 1) answers on pipe
+//! `B`.
 
 use rpcprobe::engine::event::What;
 use rpcprobe::engine::{Engine, Rates};
@@ -14,8 +14,8 @@ use super::story::*;
 fn entry_and_return_of_a_fault_count_from_its_end_and_are_modelled() {
     let mut s = Story::new();
     asked(&mut s);
-    // Two faults in user mode, the second before the first is through with its return; one in the
-    // write, whose return ends with the call.
+    // Two faults in user mode, of which the second comes during the return of the first; and one fault in the write,
+    // whose return ends with the call.
     for (enter_ns, end_ns) in [(114, 116), (118, 119), (126, 128)] {
         let flags = if enter_ns == 126 { FAULT_KERNEL } else { 0 };
         s.at(end_ns, 1, What::Fault { tid: 20, enter_ns, ip: 0, flags });
@@ -46,8 +46,9 @@ fn entry_and_return_of_a_fault_count_from_its_end_and_are_modelled() {
     }
 }
 
-/// A fault that took longer than those of the calibration (3 ns, and 4 ns inside) took longer around, too,
-/// but not beyond a third; a quicker one as long, and so does one that was of another kind.
+/// A fault that took longer than those of the calibration (3 ns around it and 4 ns inside) also takes longer around it,
+/// but by no more than a third. A quicker fault takes as long around it as in the calibration, and so does a much
+/// slower one, which is of another kind.
 #[test]
 fn entry_and_return_of_a_slow_fault_take_longer() {
     for (took_ns, around_ns) in [(2, 3), (4, 3), (5, 3), (6, 4), (14, 4), (40, 3)] {
@@ -77,7 +78,7 @@ fn entry_and_return_of_a_call_count_from_its_exit_and_are_modelled() {
     s.write(1, 20, b(), (0, 4), (125, 130));
     s.switch(138, 0, IDLE, 10, RUNNABLE);
     s.read(0, 10, b(), (0, 4), (115, 142));
-    // The server's time in user mode, after its read: 113-125.
+    // The server's time in user mode after its read is 113-125.
     let rest = "
         113-116 server kernel.other
         116-125 server user
@@ -92,7 +93,7 @@ fn entry_and_return_of_a_call_count_from_its_exit_and_are_modelled() {
     }
 }
 
-/// Copying 1,000 bytes would take 20 us by the rate; the call says 30 us less the 1 us of any call.
+/// By the rate, copying 1,000 bytes would take 20 us. The call itself allows 30 us, less the 1 us of any call.
 #[test]
 fn a_long_copy_is_all_of_its_call_but_what_any_call_takes() {
     let mut s = Story::new();
@@ -107,12 +108,12 @@ fn a_long_copy_is_all_of_its_call_but_what_any_call_takes() {
         .filter(|segment| segment.category == Category::Copy)
         .map(|segment| (segment.start_ns, segment.duration_ns))
         .collect();
-    // The read was faster. The answer's 80 ns are by the rate.
+    // The read was faster. The answer's 80 ns follow from the rate.
     assert_eq!(copies, [(100_000, 29_000), (141_000, 4_000), (150_000, 80), (160_920, 80)]);
 }
 
-/// The server's CPU was gone for 8 of the 10 ns before a timer interrupt, and for 1 of another 10,
-/// nobody knows which.
+/// The server's CPU was stolen for 8 of the 10 ns before a timer interrupt, and for 1 ns of another 10, at an unknown
+/// place.
 #[test]
 fn stolen_time_ends_with_the_interrupts_that_had_to_wait() {
     let mut s = Story::new();
@@ -137,8 +138,8 @@ fn stolen_time_ends_with_the_interrupts_that_had_to_wait() {
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
 }
 
-/// Of what the server's CPU was taken, nothing fits where the server ran: it was just before, while another
-/// thread had the CPU. What the server did counts as such.
+/// The stolen time does not fit into the time in which the server ran: it fell just before that, while another thread
+/// had the CPU. So the server's time counts as its own.
 #[test]
 fn stolen_time_does_not_fit_where_a_thread_ran_too_shortly() {
     let mut s = Story::new();
@@ -162,7 +163,7 @@ fn stolen_time_does_not_fit_where_a_thread_ran_too_shortly() {
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
 }
 
-/// The server's CPU was taken before and after it began a call, in parts nobody knows.
+/// The server's CPU was stolen before and after it began a call, in unknown parts.
 #[test]
 fn no_call_begins_while_the_cpu_is_taken() {
     let mut s = Story::new();
@@ -185,7 +186,7 @@ fn no_call_begins_while_the_cpu_is_taken() {
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
 }
 
-/// What lies before anything is known of a thread is not looked at, however long it is.
+/// The time before anything is known of a thread is not searched, however long it is.
 #[test]
 fn stolen_time_of_a_thread_nobody_knows_has_no_place() {
     let mut s = Story::new();
@@ -207,8 +208,8 @@ fn stolen_time_of_a_thread_nobody_knows_has_no_place() {
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
 }
 
-/// The server has read the first half of the request beside its way, by the time the client sends the rest; a
-/// fault and 4 ns off the CPU are no work of the calls. At 0.5 ns a byte.
+/// The server has read the first half of the request, off the path of the walk, by the time the client sends the rest.
+/// A fault, and 4 ns off the CPU, are not work of the calls. The rate is 0.5 ns per byte.
 #[test]
 fn both_ends_say_what_they_moved() {
     let mut s = Story::new();

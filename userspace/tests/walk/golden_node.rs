@@ -1,5 +1,5 @@
-//! Small traces of a server in Node whose streams and timers are followed. Answers are derived by hand. Thread 20 of the server runs its
-//! event loop.
+//! Small traces of a Node server whose streams and timers are tracked. Answers are derived by hand. Thread 20 of the
+//! server runs its event loop.
 
 use rpcprobe::engine::event::{TaskChange, TaskWait, What, TYPE_TCP};
 use rpcprobe::model::{Category, Evidence};
@@ -14,7 +14,7 @@ const TIMER: u64 = 1 << 63 | 7;
 const OTHER_TIMER: u64 = 1 << 63 | 8;
 const FIRST_TIMER: u64 = 1 << 63 | 5;
 
-/// The loop has served both streams before, and rests.
+/// The loop has served both streams before, and now rests.
 fn served() -> Story {
     let mut s = Story::new();
     s.switch(10, 1, IDLE, 20, RUNNABLE);
@@ -25,7 +25,7 @@ fn served() -> Story {
 }
 
 impl Story {
-    /// Another request arrives at 50, and sets a timer.
+    /// Another request arrives at 50 and sets a timer.
     fn another_sleeps(&mut self, other: &Connection) {
         self.arrives(other.there, 4, 50);
         self.polled(55);
@@ -35,7 +35,7 @@ impl Story {
         self.rests_in_poll(64);
     }
 
-    /// The request arrives at 100, and is read.
+    /// The request arrives at 100 and is read.
     fn is_asked(&mut self, c: &Connection) {
         self.arrives(c.there, 4, 100);
         self.polled(102);
@@ -64,13 +64,13 @@ impl Story {
         self.goroutine(ts_ns, 1, 20, 0, TaskChange::Drained);
     }
 
-    /// The loop is done for now, and asks what is ready.
+    /// The loop has nothing left to do, and polls for what is ready.
     fn rests_in_poll(&mut self, ts_ns: u64) {
         self.parks(ts_ns, 1, 20, 0, "await");
         self.sleep_in(ts_ns + 2, 1, (20, IDLE), (POLL, ts_ns + 1), condition(0));
     }
 
-    /// It goes on: of what it was woken for nothing is known.
+    /// The loop goes on. What it was woken for is not known.
     fn polled(&mut self, ts_ns: u64) {
         let rested = self.events.iter().rev().find_map(|event| match &event.what {
             What::Switch { prev: 20, call: Some(call), .. } => Some(call.enter_ns),
@@ -95,8 +95,8 @@ fn check(s: &Story, rest: &str) {
     assert_ne!(began(&without(s), 100), expected(expect));
 }
 
-/// Two timers are due. The callback of the second answers, before anything tells whose turn it is: from when what waited for the first
-/// had been gone on with, it was that one's.
+/// Two timers are due. The second one's callback writes its answer before anything shows whose turn it is. From the
+/// time at which the loop was done with the first timer's request, the turn is the second one's.
 #[test]
 fn a_callback_that_answers_is_its_timers_from_its_begin() {
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
@@ -126,7 +126,8 @@ fn a_callback_that_answers_is_its_timers_from_its_begin() {
     );
 }
 
-/// A timer of another request ends what that had locked, and goes on with this one, which sets a timer of its own.
+/// A timer of another request releases what that request had locked, and continues this request, which sets a timer of
+/// its own.
 #[test]
 fn who_was_gone_on_with_by_another_request_waited_for_a_lock() {
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
@@ -158,7 +159,7 @@ fn who_was_gone_on_with_by_another_request_waited_for_a_lock() {
     );
 }
 
-/// One timer after the other, and work in between.
+/// A request that uses one timer after the other, with work in between.
 #[test]
 fn timers_of_a_request_are_its_one_after_the_other() {
     let c = Connection::new(TYPE_TCP);
@@ -192,7 +193,7 @@ fn timers_of_a_request_are_its_one_after_the_other() {
     );
 }
 
-/// The loop rests until something is ready, goes on with that, and looks which timers are due only then.
+/// The loop rests until something is ready, handles that, and only then looks which timers are due.
 #[test]
 fn a_timer_may_have_been_due_while_the_loop_served_others() {
     let c = Connection::new(TYPE_TCP);

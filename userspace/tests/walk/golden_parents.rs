@@ -1,4 +1,5 @@
-//! Small traces of servers that ask servers, with answers derived by hand: which request each is made for.
+//! Small traces of servers that send requests to servers, with answers derived by hand: which request each of these is
+//! made for.
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::laws::check_parents;
@@ -7,18 +8,19 @@ use rpcprobe::model::{Certainty, Request};
 use super::connection::Connection;
 use super::story::*;
 
-/// Three clients (threads 10, 30 and 40) on connections of their own with a server (thread 20), and three connections on which
-/// that one asks somebody who is not traced.
+/// Three clients (threads 10, 30 and 40), each on its own connection to a server (thread 20), and three connections on
+/// which the server sends requests to an untraced server.
 struct Proxy {
     s: Story,
     fronts: [Connection; 3],
     backs: [Connection; 3],
-    /// Bytes moved so far by the clients, who ask and hear, and by the server, who takes, answers, asks and hears.
+    /// Bytes moved so far by the clients, which send and read answers, and by the server, which reads requests,
+    /// answers, sends and reads answers.
     moved: [[u64; 3]; 6],
 }
 
 const CLIENTS: [u32; 3] = [10, 30, 40];
-/// The CPU of each.
+/// The CPU of each client.
 const CPUS: [u32; 3] = [0, 2, 3];
 
 impl Proxy {
@@ -34,14 +36,14 @@ impl Proxy {
         Proxy { s, fronts, backs, moved: Default::default() }
     }
 
-    /// The next four bytes that are moved there.
+    /// The next four bytes moved in this step on this connection.
     fn next(&mut self, step: usize, which: usize) -> (u64, i64) {
         let from = self.moved[step][which];
         self.moved[step][which] += 4;
         (from, 4)
     }
 
-    /// Both clients have asked; nothing has been taken in.
+    /// Both clients have sent a request; the server has read none.
     fn asked_by_both() -> Proxy {
         let mut p = Proxy::new();
         p.client_asks(0, 100);
@@ -49,7 +51,7 @@ impl Proxy {
         p
     }
 
-    /// Both questions have been taken in, one after the other.
+    /// The server has read both requests, one after the other.
     fn taken_from_both() -> Proxy {
         let mut p = Proxy::asked_by_both();
         p.takes(0, 110);
@@ -93,8 +95,8 @@ impl Proxy {
         self.s.moved(1, 20, (RECVFROM, c.back, c.there), bytes, (at_ns, at_ns + 3));
     }
 
-    /// Hears from 140 on what both asked, in the other order, and answers both; after that another question is taken in, so nothing more
-    /// is given out for what was heard.
+    /// The server reads both answers from 140 on, in the other order, and answers both clients. After that it reads
+    /// another request, so nothing more is sent for what it has read.
     fn hears_both_and_answers(&mut self) {
         self.hears(1, 140);
         self.hears(0, 150);
@@ -106,8 +108,8 @@ impl Proxy {
         self.takes(2, 210);
     }
 
-    /// For the request that the server asks at that time: which client it is made for, how sure that is, and whether it is
-    /// detached.
+    /// For the request that the server sends at `asked_ns`: the client it is made for, how sure this is, and whether it
+    /// is detached.
     fn told(&self, asked_ns: u64) -> Option<(usize, Certainty, bool)> {
         let requests = self.s.requests();
         check_parents(requests.iter().map(|(request, _)| request)).expect("parents");
@@ -148,7 +150,8 @@ fn a_thread_asks_for_what_it_has_just_taken_in_or_heard_of() {
     p.client_hears(1, 220);
     let parents = [120, 140, 160].map(|asked_ns| p.parent(asked_ns));
     assert_eq!(parents, [Some((0, false)), Some((1, false)), Some((0, false))]);
-    // The other question came after the first was asked, and was the only one left after the second was.
+    // The second client's request came after the first question was asked, and was the only one left when the second
+    // was asked.
     let certainties = [120, 140, 160].map(|asked_ns| p.certainty(asked_ns).map(|told| told.1));
     assert_eq!(certainties, [Some(Certainty::Sure); 3]);
 }
@@ -160,7 +163,7 @@ fn of_several_taken_in_together_what_is_answered_just_after_tells_which_it_is_fo
     p.hears(0, 130);
     p.answers(0, 140);
     p.client_hears(0, 150);
-    // What is left was taken in together with the other one.
+    // The remaining request was read together with the other one.
     p.asks(1, 160);
     p.hears(1, 170);
     p.answers(1, 180);
@@ -174,7 +177,7 @@ fn of_several_taken_in_together_nothing_else_tells_which_it_is_for() {
     let mut p = Proxy::taken_from_both();
     p.asks(0, 120);
     p.hears(0, 130);
-    // For the same, or for the other?
+    // For the same request, or for the other one?
     p.asks(1, 140);
     p.hears(1, 150);
     p.answers(0, 160);
@@ -185,7 +188,7 @@ fn of_several_taken_in_together_nothing_else_tells_which_it_is_for() {
     assert_eq!(p.certainty(140), Some((0, Certainty::Likely)));
 }
 
-/// An event loop that reads all that is ready, and then goes on with each.
+/// An event loop that reads all that is ready, and then goes on with each request.
 #[test]
 fn as_many_are_asked_and_answered_in_the_order_in_which_they_were_taken_in() {
     let mut p = Proxy::taken_from_both();
@@ -196,8 +199,8 @@ fn as_many_are_asked_and_answered_in_the_order_in_which_they_were_taken_in() {
     assert_eq!([first, second], [Some((0, Certainty::Likely)), Some((1, Certainty::Likely))]);
 }
 
-/// HAProxy reads all that is ready, then asks for the sake of all questions, then passes all answers on. By their places among
-/// all that was read, each would be its neighbour's, at both ends.
+/// HAProxy reads all that is ready, then sends a request for each, then passes all answers on. If places were counted
+/// over everything that was read, each answer would be attributed to its neighbour, at both ends.
 #[test]
 fn questions_and_answers_read_together_are_each_gone_on_with_in_their_order() {
     let mut p = Proxy::new();
@@ -227,11 +230,11 @@ fn questions_and_answers_read_together_are_each_gone_on_with_in_their_order() {
     p.client_hears(2, 300);
     let certainties = [170, 180, 240].map(|asked_ns| p.certainty(asked_ns));
     let likely = |which| Some((which, Certainty::Likely));
-    // The last is the only question served from then until it is answered, too.
+    // The last request is also the only one served from then until it is answered.
     assert_eq!(certainties, [likely(0), likely(1), Some((2, Certainty::Sure))]);
 }
 
-/// Something else is given out, too, so which place is whose is not known.
+/// Another request is sent as well, so it is not known which place belongs to which.
 #[test]
 fn more_given_out_than_taken_in_tells_nothing_by_its_place() {
     let mut p = Proxy::taken_from_both();
@@ -251,10 +254,10 @@ fn what_its_parent_did_not_wait_for_is_detached() {
     p.answers(0, 130);
     p.client_hears(0, 140);
     p.hears(0, 150);
-    // Asked after the answer: for nobody.
+    // Sent after the answer: for no request.
     p.asks(1, 160);
     p.hears(1, 170);
-    // One that is heard before its parent's answer belongs to it.
+    // A request whose answer is read before its parent's answer is sent belongs to that parent.
     p.client_asks(1, 180);
     p.takes(1, 190);
     p.asks(0, 200);

@@ -1,6 +1,6 @@
-//! Small traces of a server whose tasks share a connection to another one, as those of hyper's clients do: it has a task of its own, which
-//! is handed questions and hands answers back. Answers are derived by hand. Thread 20 of the server runs the tasks; addresses tell them
-//! apart.
+//! Small traces of a server whose tasks share a connection to another server, as in hyper's client: the connection has
+//! a task of its own, which is handed requests and hands answers back. Answers are derived by hand. Thread 20 of the
+//! server runs the tasks, and their addresses tell them apart.
 
 use rpcprobe::engine::event::{TaskChange, TaskWait, TYPE_TCP};
 use rpcprobe::model::{Certainty, FIRST_RUNTIME_TASK};
@@ -8,7 +8,7 @@ use rpcprobe::model::{Certainty, FIRST_RUNTIME_TASK};
 use super::connection::Connection;
 use super::story::*;
 
-/// The tasks that serve the clients, and the connection's.
+/// The tasks that serve the clients, and the task of the connection.
 const A: u64 = 0xa0;
 const B: u64 = 0xb0;
 const POOLED: u64 = 0xc0;
@@ -44,7 +44,7 @@ impl Pool {
         self.s.parks(ts_ns, 1, 20, task, "await");
     }
 
-    /// A task, or whoever runs, wakes another.
+    /// The task or thread that runs wakes another task.
     fn wakes(&mut self, ts_ns: u64, task: u64) {
         let wait = TaskWait::named("await");
         self.s.goroutine(ts_ns, 1, 20, task, TaskChange::Readied(wait));
@@ -55,7 +55,7 @@ impl Pool {
         self.s.goroutine(ts_ns, 1, 20, task, TaskChange::Readied(wait));
     }
 
-    /// A client's question is taken in by its task.
+    /// A client's request is read by its task.
     fn takes(&mut self, which: usize, (cpu, client, task): (u32, u32, u64), at_ns: u64) {
         let c = &self.fronts[which];
         self.s.moved(cpu, client, (SENDTO, c.there, c.back), (0, 4), (at_ns, at_ns + 3));
@@ -71,7 +71,8 @@ impl Pool {
         self.s.moved(cpu, client, call, (0, 4), (at_ns + 3, at_ns + 5));
     }
 
-    /// The connection's task asks, and the answer comes 20 later, which it hands to that task.
+    /// The connection's task sends a request. The answer comes 20 ns later, and the connection's task hands it to the
+    /// task `to`.
     fn asks(&mut self, from: u64, at_ns: u64, to: u64) {
         let (there, back) = (self.behind.there, self.behind.back);
         self.runs(at_ns, POOLED);
@@ -85,7 +86,7 @@ impl Pool {
         self.parks(at_ns + 27, POOLED);
     }
 
-    /// Whose the request is that was asked behind at that time.
+    /// The parent of the request that was sent to the server behind at `asked_ns`.
     fn parent(&self, asked_ns: u64) -> Option<(u32, Certainty)> {
         let requests = self.s.requests();
         let pooled = FIRST_RUNTIME_TASK + 2;
@@ -101,7 +102,8 @@ impl Pool {
     }
 }
 
-/// Both have asked, and the first has the answer from behind, gives the connection back, and has gone on; the second runs next.
+/// Both clients have sent requests. The first has its answer from the server behind, gives the connection back, and has
+/// gone on; the second runs next.
 fn given_back(answers: bool) -> Pool {
     let mut p = Pool::new();
     p.takes(0, (0, 10, A), 95);
@@ -161,7 +163,7 @@ fn who_is_given_the_answer_asked_of_several_that_woke_the_connections_task() {
     assert_eq!(began(&p.s, 134), expected(answer));
 }
 
-/// What is sent to a task may be found by it before it is woken for that.
+/// A task may find what is sent to it before it is woken for it.
 #[test]
 fn who_is_given_the_answer_asked_though_it_is_not_seen_to_have_handed_that_on() {
     let mut p = given_back(false);
@@ -177,8 +179,8 @@ fn who_is_given_the_answer_asked_though_it_is_not_seen_to_have_handed_that_on() 
     assert_eq!(p.parent(155), Some((30, Certainty::Guessed)));
 }
 
-/// The connection's task runs on another thread as both hand it a question, and has something else to do first: it is woken again as it
-/// parks, and what it asks then may be for either.
+/// The connection's task runs on another thread while both tasks hand it a request, and has other work first. It is
+/// woken again as it parks, and what it then sends may be for either.
 fn handed_as_it_ran(answered: u64) -> Pool {
     let mut p = Pool::new();
     p.s.task(21, 20, "server");
@@ -246,8 +248,8 @@ fn what_is_handed_to_a_task_as_it_runs_waits_until_it_parks() {
     assert_eq!(began(&p.s, 105), expected(&second));
 }
 
-/// B, which had taken its question in before, goes on when A wakes it, as one does that waited for a connection which A gives back. What
-/// it has asked then is for its own question, though it does not answer that next, and A answers its own.
+/// B has read its request earlier. It goes on when A wakes it, as a task does that waited for a connection that A gives
+/// back. What it then asks for is its own request, although it does not answer that next, while A answers its own.
 #[test]
 fn a_task_that_takes_questions_in_asks_for_its_own() {
     let mut p = Pool::new();
@@ -274,7 +276,7 @@ fn a_task_that_takes_questions_in_asks_for_its_own() {
     assert_eq!(p.parent(111), Some((30, Certainty::Sure)));
 }
 
-/// The same where both wake the connection's task before it runs, and B rests before it answers.
+/// The same, but both wake the connection's task before it runs, and B rests before it answers.
 #[test]
 fn of_several_that_woke_the_connections_task_one_that_takes_questions_in_asks_for_its_own() {
     let mut p = given_back(false);
@@ -294,9 +296,10 @@ fn of_several_that_woke_the_connections_task_one_that_takes_questions_in_asks_fo
     assert_eq!(p.parent(155), Some((30, Certainty::Likely)));
 }
 
-/// B, which serves another, has woken the connection's task, and then A, as one does that has opened a connection and has got another one
-/// meanwhile. Before the connection's task runs A gives it its question, which a channel with room takes without a wake-up; `sooner`:
-/// A's question comes after that wake-up.
+/// B, which serves another request, has woken the connection's task. Before that task runs, A gives it its request; a
+/// channel with room takes this without a wake-up. `sooner`: A's request came before B woke the task, and B then wakes
+/// A, too, as a task does that has opened a connection and has got another one meanwhile. Otherwise A's request comes
+/// after that.
 fn given_while_ready(sooner: bool) -> Pool {
     let mut p = Pool::new();
     if sooner {

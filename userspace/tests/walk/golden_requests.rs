@@ -1,4 +1,4 @@
-//! Small traces of where requests begin and end; answers derived by hand.
+//! Small traces of where requests begin and end, with answers derived by hand.
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::engine::event::{Call, Rare, What};
@@ -13,8 +13,8 @@ fn latencies(s: &Story) -> Vec<(u64, u64)> {
     s.requests().iter().map(|(request, _)| (request.start_ns, request.latency_ns)).collect()
 }
 
-/// One trip from `at_ns` on: thread 10 asks, thread 20 answers, thread 11, which waits in read(B)
-/// on CPU 2, has the answer 22 ns later; the call that asks ends only at `asked_ns`.
+/// One request from `at_ns` on: thread 10 sends it and thread 20 answers. Thread 11, which waits in read(B) on CPU 2,
+/// has the answer 22 ns later. The call that sends the request ends only at `asked_ns`.
 fn trip(s: &mut Story, number: u64, at_ns: u64, asked_ns: u64) {
     s.write(0, 10, a(), (4 * number, 4), (at_ns, asked_ns));
     s.read(1, 20, a(), (4 * number, 4), (at_ns + 2, at_ns + 6));
@@ -24,7 +24,7 @@ fn trip(s: &mut Story, number: u64, at_ns: u64, asked_ns: u64) {
 
 #[test]
 fn a_request_is_a_request_before_its_write_has_ended() {
-    // Thread 10 handed its bytes over and then lost the CPU: others were done before it was.
+    // Thread 10 handed its bytes over and then lost its CPU: the other threads' calls ended before its own.
     let mut s = Story::new();
     trip(&mut s, 0, 100, 150);
     assert_eq!(latencies(&s), [(100, 22)]);
@@ -32,7 +32,7 @@ fn a_request_is_a_request_before_its_write_has_ended() {
 
 #[test]
 fn an_answer_belongs_to_its_own_request() {
-    // Likewise, when there was a request before.
+    // The same after an earlier request.
     let mut s = Story::new();
     trip(&mut s, 0, 100, 105);
     trip(&mut s, 1, 200, 250);
@@ -50,7 +50,7 @@ fn a_question_in_two_writes_is_one_before_the_second_has_ended() {
 
 #[test]
 fn an_answer_is_whole_before_its_last_write_has_ended() {
-    // The answer comes in two writes, of which the second ends after the next request begins.
+    // The answer comes in two writes. The second ends after the next request begins.
     let mut s = Story::new();
     s.write(0, 10, a(), (0, 4), (100, 105));
     s.read(1, 20, a(), (0, 4), (102, 106));
@@ -62,8 +62,8 @@ fn an_answer_is_whole_before_its_last_write_has_ended() {
     assert_eq!(latencies(&s), [(100, 30)]);
 }
 
-/// The client also tells the server something, which nobody answers: up to the capture's end it might be. The last turn is
-/// known to be over only then, too, and keeps its work all the same.
+/// The client also sends the server something that the server does not answer: up to the end of the capture it might
+/// still. Therefore the last turn is known to be over only then, but it keeps its work all the same.
 #[test]
 fn a_request_that_the_end_cuts_leaves_whole_ones_their_work() {
     let mut s = Story::new();
@@ -95,8 +95,8 @@ fn a_request_that_the_end_cuts_leaves_whole_ones_their_work() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// The server moves bytes from pipe to pipe: one call reads the question and writes the answer, and ends after the client has the answer
-/// and has asked again.
+/// The server moves bytes from pipe to pipe: one call reads the request and writes the answer. It ends after the client
+/// has the answer and has sent its next request.
 #[test]
 fn a_splice_that_ends_late_has_served_its_question() {
     let mut s = Story::new();

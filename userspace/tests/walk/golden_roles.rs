@@ -1,4 +1,4 @@
-//! Small traces of which end of a connection asks, with answers derived by hand.
+//! Small traces of which end of a connection is the client, with answers derived by hand.
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::model::Certainty;
@@ -7,8 +7,8 @@ use rpcprobe::records::WAKING_IN_SYSCALL;
 use super::connection::Connection;
 use super::story::*;
 
-/// A server that greets whoever connects, as those of MySQL, SMTP and SSH do: which end asks is by who opened the connection,
-/// whether both ends are traced or one. `traced`: client, server.
+/// A server that writes a greeting first, as servers of MySQL, SMTP and SSH do. The client is the end that opened the
+/// connection, whether both ends are traced or one. `traced`: client, server.
 fn greets(traced: [bool; 2]) -> Answers {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
@@ -63,8 +63,8 @@ fn a_server_that_greets_is_no_client() {
     assert_eq!(found([false, true]), [(204, 245, server, true), (304, 345, server, true)]);
 }
 
-/// An acceptor that forks a process for each connection and closes its own descriptor before that one greets (sshd, inetd): the
-/// connection is accepted all the same.
+/// An acceptor forks a process for each connection, and closes its own descriptor before that process writes a greeting
+/// (sshd, inetd). The connection still counts as accepted.
 #[test]
 fn who_forks_and_closes_has_accepted_all_the_same() {
     let mut s = Story::new();
@@ -94,7 +94,7 @@ fn who_forks_and_closes_has_accepted_all_the_same() {
     assert_eq!((ends.len(), ends[1].1, ends[1].2), (2, 350, server), "{requests:#?}");
 }
 
-/// A server that reads the question and forks a child, which answers. `traced`: client, server.
+/// A server reads the request and forks a child, which answers. `traced`: client, server.
 fn answered_by_a_child(traced: [bool; 2]) -> Answers {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
@@ -163,7 +163,8 @@ fn a_forked_child_answers_what_its_parent_has_read() {
     assert_eq!(of([false, true]), (server, "Server ".repeat(7)));
 }
 
-/// What another process answers that was there before the question was read is a guess: nothing shows that it was handed that.
+/// Another process answers, which existed before the request was read. The role is a guess: nothing shows that the
+/// process was handed the request.
 #[test]
 fn an_elder_process_that_answers_in_anothers_stead_is_a_guess() {
     let mut s = Story::new();

@@ -1,5 +1,6 @@
-//! For every rule by which the walk goes on, a small trace whose answer, derived by hand, names it. Unless said
-//! otherwise the client (thread 10, CPU 0) asks on pipe `A`, and the server (thread 20, CPU 1) answers on pipe `B`.
+//! For every rule by which the walk goes on, a small trace whose answer, derived by hand, names the rule. Unless noted
+//! otherwise, the client (thread 10, CPU 0) sends its request on pipe `A`, and the server (thread 20, CPU 1) answers on
+//! pipe `B`.
 
 use std::collections::BTreeSet;
 
@@ -8,29 +9,29 @@ use rpcprobe::model::{check_conservation, Rule, Segment};
 use super::rule_stories::*;
 use super::story::*;
 
-/// A trace, when the request in question begins, and its answer, in three parts: a line a segment, with its rule at
-/// the end.
+/// A trace, the start of the request in question, and its answer, in three parts: one line per segment, with its rule
+/// at the end.
 struct Golden {
     story: fn() -> Story,
     start_ns: u64,
     answer: [&'static str; 3],
 }
 
-/// How the first half of such a request is explained, if the server waits for it: `asked`.
+/// The explanation of the first half of a request that the server waits for: see `asked`.
 const ASKED: &str = "
     100-105 client kernel.pipe message
     105-109 server runqueue.wakeup run-queue
     109-113 server kernel.pipe message
 ";
 
-/// How its second half is explained, after `answered`.
+/// The explanation of the second half of such a request, after `answered`.
 const ANSWERED: &str = "
     190-195 server kernel.pipe message
     195-198 client runqueue.wakeup run-queue
     198-202 client kernel.pipe end
 ";
 
-/// How the begin of a program is explained.
+/// The explanation of the start of a program.
 const STARTED: &str = "
     100-106 client kernel.exec wake-up
     106-109 sh runqueue.wakeup run-queue
@@ -415,7 +416,7 @@ const GOLDENS: [Golden; 19] = [
     },
 ];
 
-/// What the engine says of the request in question.
+/// What the engine answers for the request in question.
 fn segments_of(golden: &Golden) -> Vec<Segment> {
     let answers = explain(6, 0, &(golden.story)().events(), 0.0);
     let mut ours = answers.into_iter().filter(|(request, _)| request.start_ns == golden.start_ns);

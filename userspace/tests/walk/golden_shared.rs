@@ -1,7 +1,7 @@
-//! Small traces of turns passed in shared memory; answers derived by hand.
+//! Small traces of turns passed in shared memory, with answers derived by hand.
 //!
-//! The word's value is whose turn it is: the client (thread 10) waits while it is `SERVER`, the server
-//! (thread 20) while it is `CLIENT`.
+//! The word's value says whose turn it is: the client (thread 10) waits while the word is `SERVER`, the server (thread
+//! 20) while it is `CLIENT`.
 
 use rpcprobe::engine::event::Object;
 use rpcprobe::engine::{Engine, Rates};
@@ -17,7 +17,7 @@ fn word() -> Object {
     shared_word(7)
 }
 
-/// Both wait: the client asks at `at_ns` and has its answer 60 ns later.
+/// Both sides wait: the client passes the turn at `at_ns` and has its answer 60 ns later.
 fn trip(s: &mut Story, at_ns: u64) {
     s.pass(0, 10, word(), (at_ns, at_ns + 5));
     s.await_turn(1, 20, (word(), CLIENT), (at_ns - 20, at_ns + 10), 0);
@@ -74,7 +74,8 @@ fn the_walk_crosses_to_the_server_and_back() {
 
 #[test]
 fn who_finds_the_word_changed_need_not_wait() {
-    // The client was preempted, and had the answer when it was back; then EAGAIN; then as usual.
+    // The client is preempted, and finds the answer when it is back; then its wait returns EAGAIN; then it waits as
+    // usual.
     let mut s = Story::new();
     trip(&mut s, 100);
     s.pass(0, 10, word(), (200, 205));
@@ -90,20 +91,20 @@ fn who_finds_the_word_changed_need_not_wait() {
 
 #[test]
 fn a_call_that_wakes_may_be_told_of_late() {
-    // The client loses its CPU in the calls that wake: the server's answers are told of before.
+    // The client loses its CPU in the calls that wake the server, so the server's answers are recorded first.
     let mut s = Story::new();
     trip(&mut s, 100);
     for at_ns in [200, 300, 400] {
         s.pass(1, 20, word(), (at_ns + 40, at_ns + 45));
         s.pass(0, 10, word(), (at_ns, at_ns + 70));
     }
-    // They were there before the client was out of its call, and could look.
+    // The answers were there before the client left its call and could look.
     assert_eq!(latencies(&s), [(100, 60), (200, 70), (300, 70), (400, 70)]);
 }
 
 #[test]
 fn a_client_may_ask_again_before_the_call_that_woke_it() {
-    // The word changes before: the second answer's turn is the second's.
+    // The word changes before the call that wakes. So the second answer belongs to the second turn.
     let mut s = Story::new();
     trip(&mut s, 100);
     s.pass(0, 10, word(), (200, 205));
@@ -140,7 +141,7 @@ fn one_that_never_waits_is_believed_after_two_turns() {
 
 #[test]
 fn locks_and_semaphores_pass_no_turns() {
-    // Both wait from the same value; or from that of a mutex; or there is a third.
+    // Both wait for a change from the same value; or from the value of a locked mutex; or a third thread waits.
     let nothing = |s: &Story| {
         let of_kind = |request: &Request| request.kind == Kind::Shm;
         assert!(!s.requests().iter().any(|(request, _)| of_kind(request)));
@@ -200,7 +201,7 @@ fn whose_word_is_older_than_the_capture_may_be_the_server() {
     }
 }
 
-/// The capture was there first: both run programs that began in it.
+/// The capture began first: both threads run programs that started in it.
 #[test]
 fn a_word_of_programs_that_began_in_the_capture_is_no_older() {
     let mut s = Story::new();

@@ -1,5 +1,6 @@
-//! Small traces of servers whose processes tell each other by signals, as PostgreSQL's do, with answers derived by hand. The
-//! client (thread 10, CPU 0) asks a process (40, CPU 1); another client (30, CPU 2) asks a second one (50, CPU 3).
+//! Small traces of servers whose processes notify each other by signals, as PostgreSQL's do, with answers derived by
+//! hand. The client (thread 10, CPU 0) sends a request to a process (40, CPU 1); another client (30, CPU 2) sends one
+//! to a second process (50, CPU 3).
 
 use rpcprobe::engine::event::{Call, Object, What, TYPE_UNIX};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL};
@@ -9,9 +10,9 @@ use super::story::*;
 
 const KILL: u16 = 62;
 
-/// Both have taken a question in, the second one first. `tells`: the first tells the second something before it rests from
-/// 120; that one has a rest of its own from 122 to 140. `helper`: its process has another thread.
-/// `asker`: who asks it.
+/// Both processes have read a request, the second process first. `tells`: the first signals the second before the first
+/// rests from 120 on; the second rests from 122 to 140. `helper`: the second process has another thread. `asker`: the
+/// client of the second process.
 fn begun(tells: bool, helper: bool, asker: u32) -> (Story, Connection, Connection) {
     let (mut s, c, other) = begun_until_asked(helper, asker);
     match tells {
@@ -28,7 +29,7 @@ fn begun(tells: bool, helper: bool, asker: u32) -> (Story, Connection, Connectio
     (s, c, other)
 }
 
-/// Both have taken a question in, and the second one rests, since 98.
+/// Both processes have read a request. The second process has rested since 98.
 fn begun_until_asked(helper: bool, asker: u32) -> (Story, Connection, Connection) {
     let mut s = Story::new();
     for (tid, comm) in [(30, "other"), (40, "first"), (50, "second")] {
@@ -51,7 +52,7 @@ fn begun_until_asked(helper: bool, asker: u32) -> (Story, Connection, Connection
     (s, c, other)
 }
 
-/// A thread rests until its time is over.
+/// A thread rests until its timeout expires.
 fn rests(s: &mut Story, (cpu, tid): (u32, u32), from_ns: u64, to_ns: u64) {
     s.switch_in(from_ns, cpu, tid, IDLE, ASLEEP, (POLL, from_ns - 1), None);
     s.wake(to_ns, cpu, IDLE, tid, WAKING_HARDIRQ);
@@ -59,7 +60,7 @@ fn rests(s: &mut Story, (cpu, tid): (u32, u32), from_ns: u64, to_ns: u64) {
     s.timed(cpu, tid, (from_ns - 1, to_ns + 2), 0);
 }
 
-/// The second tells the first at 147, and then answers its own client.
+/// The second process signals the first at 147, and then answers its own client.
 fn told(s: &mut Story, other: &Connection, asker: u32) {
     s.wake(147, 3, 50, 40, WAKING_IN_SYSCALL);
     s.call(3, 50, KILL, (145, 148), 0);
@@ -71,7 +72,7 @@ fn told(s: &mut Story, other: &Connection, asker: u32) {
     s.moved(2, asker, (RECVFROM, other.back, other.there), (0, 4), (86, 160));
 }
 
-/// The first rests from 160 to 170, and answers.
+/// The first process rests from 160 to 170, and answers.
 fn answered(s: &mut Story, c: &Connection) {
     rests(s, (1, 40), 160, 170);
     s.wake(185, 1, 40, 10, WAKING_IN_SYSCALL);
@@ -94,8 +95,9 @@ fn ours(s: &Story) -> Vec<String> {
     shown.filter(|line| !line.contains("runqueue") && !line.contains("queue.socket")).collect()
 }
 
-/// What another process tells by a signal while it serves somebody else is no work for this request: a lock, a latch or
-/// another hand-over. The rest after that ran out: nobody else is served by this process, so it is its own.
+/// A process that serves another client signals the first process. Its work is not for this request: the wait is for a
+/// lock, a latch or some other hand-over. The rest after that times out. The first process serves no other request, so
+/// this rest is its own.
 #[test]
 fn who_is_told_by_a_signal_waited_for_no_peer() {
     let (mut s, c, other) = begun(false, false, 30);
@@ -109,12 +111,12 @@ fn who_is_told_by_a_signal_waited_for_no_peer() {
     assert_eq!(lock.detail.as_deref(), Some(detail));
 }
 
-/// Before, the one had told the other something, which looks as if it had asked for what comes back. It serves another all the
-/// same, and its own rest is none of this request's. Where its process has threads, it may have given its question to
-/// another one, and be this request's helper.
+/// Before that, the first process had signalled the second, which looks as if it had asked for what comes back. The
+/// second serves another client all the same, and its own rest is not part of this request. If its process has other
+/// threads, it may have given its request to one of them, and be this request's helper.
 #[test]
 fn who_serves_another_is_no_helper_though_it_was_told_something() {
-    // The second's client is another process, or the same that asks the first.
+    // The second process's client is another process, or the process that also sends to the first.
     for (helper, asker) in [(false, 30), (true, 30), (false, 11), (true, 11)] {
         let (mut s, c, other) = begun(true, helper, asker);
         told(&mut s, &other, asker);
@@ -124,8 +126,8 @@ fn who_serves_another_is_no_helper_though_it_was_told_something() {
     }
 }
 
-/// Who is told takes the CPU of who told it at once: a thread that has lost its CPU to another one's work waits in the run queue,
-/// though it woke that one.
+/// The process that is signalled takes the CPU of the process that signalled it at once. A thread that has lost its CPU
+/// to another request's work waits in the run queue, although it woke that work's thread.
 #[test]
 fn who_is_told_and_preempts_works_for_whom_it_serves() {
     for helper in [false, true] {
@@ -153,7 +155,8 @@ fn who_is_told_and_preempts_works_for_whom_it_serves() {
     }
 }
 
-/// A timer's signal interrupts the wait, as PostgreSQL's does to look for deadlocks: the wait was not for that.
+/// A timer's signal interrupts the wait, as in PostgreSQL, which then looks for deadlocks. The wait was not for this
+/// timer.
 #[test]
 fn a_timer_that_interrupts_a_wait_is_not_what_it_was_for() {
     for told_at_last in [true, false] {
@@ -191,7 +194,7 @@ fn a_timer_that_interrupts_a_wait_is_not_what_it_was_for() {
     }
 }
 
-/// The signal of a process that is not traced: no peer's bytes either.
+/// The signal comes from an untraced process. The wait was not for a peer's bytes either.
 #[test]
 fn who_is_interrupted_by_a_signal_waited_for_no_peer() {
     let (mut s, c, other) = begun(false, false, 30);
@@ -207,7 +210,7 @@ fn who_is_interrupted_by_a_signal_waited_for_no_peer() {
     assert_eq!(ours(&s), expected);
 }
 
-/// Nobody woke it, and it reads what only counts: a timer's descriptor, as it seems.
+/// The wake-up came from no task, and the process then reads a descriptor that only counts: apparently a timer's.
 #[test]
 fn a_descriptor_that_only_counts_is_a_timers_as_it_seems() {
     let (mut s, c, other) = begun(false, false, 30);

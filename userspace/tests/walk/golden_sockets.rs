@@ -1,5 +1,5 @@
-//! Small traces of sockets with answers derived by hand: the client (thread 10, CPU 0) asks, the
-//! server (thread 20) answers.
+//! Small traces of sockets with answers derived by hand. The client (thread 10, CPU 0) sends a request, the server
+//! (thread 20) answers.
 
 use rpcprobe::engine::classify::syscall::SOFTIRQ_NET_RX;
 use rpcprobe::engine::event::{Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX};
@@ -43,7 +43,7 @@ fn over_loopback_the_senders_softirq_is_the_receiving_stack() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// A request that a softirq, which hits the idle task of CPU 1, delivers at 125.
+/// A softirq that hits the idle task of CPU 1 delivers the request at 125.
 fn delivered_late() -> Story {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
@@ -78,7 +78,7 @@ fn a_segment_delivered_after_the_send_was_on_the_wire() {
     assert_eq!(s.only().replace(" (asleep)", ""), expected(answer));
 }
 
-/// What a request of four bytes waits for on the wire, of whose write that much had not been sent.
+/// What a request of four bytes waits for on the wire, if `unsent` of its write had not been sent.
 fn on_the_wire(unsent: SendLimit) -> Option<String> {
     let mut events = delivered_late().events();
     for event in &mut events {
@@ -97,14 +97,14 @@ fn bytes_that_were_held_back_say_why() {
     let small = "not sent: a small packet, until the one before is acknowledged (Nagle)";
     assert_eq!(on_the_wire(SendLimit::from_record(3 | 4 << 8)).as_deref(), Some(small));
     assert_eq!(on_the_wire(SendLimit::from_record(3 | 1 << 8)).as_deref(), Some(small));
-    // Rounded down to nothing, or none at all: nothing is known.
+    // Rounded down to nothing, or no limit at all: nothing is known.
     for unsent in [SendLimit::from_record(1), SendLimit::default()] {
         assert_eq!(on_the_wire(unsent).as_deref(), Some("sent, not yet delivered"));
     }
 }
 
-/// Both on CPU 0. The server, which reads since `reads_ns`, is off it as `leaves` tells; the client asks meanwhile, and only its own
-/// sleep lets the server on the CPU.
+/// Both threads are on CPU 0. The server, which has been reading since `reads_ns`, is off the CPU, as `leaves` says.
+/// The client sends its request meanwhile, and the server gets the CPU only when the client sleeps.
 fn asked_before_it_has_a_cpu(reads_ns: u64, leaves: impl FnOnce(&mut Story, &Connection)) -> Story {
     let mut s = Story::new();
     let c = Connection::new(TYPE_UNIX);
@@ -120,7 +120,7 @@ fn asked_before_it_has_a_cpu(reads_ns: u64, leaves: impl FnOnce(&mut Story, &Con
     s
 }
 
-/// From the end of the write on the server waits for the CPU, as `waits` says.
+/// From the end of the write on, the server waits for the CPU, in the category `waits`.
 fn waits_since_it_was_asked(waits: &str) -> String {
     expected(&format!(
         "
@@ -137,7 +137,7 @@ fn waits_since_it_was_asked(waits: &str) -> String {
 
 #[test]
 fn a_reader_woken_in_vain_that_gets_its_message_before_a_cpu() {
-    // The client takes the last answer, which makes room and so wakes the server.
+    // The client reads the last answer, which makes room and so wakes the server.
     let s = asked_before_it_has_a_cpu(40, |s, c| {
         s.sleep_in(45, 0, (20, 10), (RECVFROM, 40), c.sockets[1]);
         s.wake(60, 0, 10, 20, WAKING_IN_SYSCALL);
@@ -154,7 +154,7 @@ fn a_reader_preempted_before_it_sleeps_gets_its_message_meanwhile() {
     assert_eq!(s.only(), waits_since_it_was_asked("runqueue.preempted"));
 }
 
-/// The same of the client, on CPU 0, which noise takes from it while the server, on CPU 1, works and answers.
+/// The same for the client: noise takes CPU 0 from it while the server, on CPU 1, works and answers.
 #[test]
 fn so_does_a_client_that_waits_for_its_answer() {
     let mut s = Story::new();
@@ -188,8 +188,8 @@ fn a_full_buffer_does_not_lead_into_the_writers_later_sleep() {
     let c = Connection::new(TYPE_UNIX);
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, IDLE, 20, RUNNABLE);
-    // The client fills the buffer by 110 and sleeps inside its send. The server, busy until then,
-    // reads at 150: the first bytes were there since 110 at the latest.
+    // The client fills the buffer by 110 and sleeps inside its send. The server is busy until it reads at 150: the
+    // first bytes were there by 110.
     s.sleep_in(110, 0, (10, IDLE), (SENDTO, 100), c.sockets[0]);
     s.wake(155, 1, 20, 10, WAKING_IN_SYSCALL);
     c.hears(&mut s, 1, 20, (0, 4), (150, 158));
@@ -225,8 +225,8 @@ fn a_worker_that_takes_the_request_without_sleeping() {
     let mut s = Story::new();
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
     s.task(30, 30, "other");
-    // Thread 20 receives, thread 21 works and answers. Another client, long ago, asked something
-    // that 21 works on when our request comes.
+    // Thread 20 receives, thread 21 works and answers. Another client has sent a request long before, which 21 works on
+    // when our request comes.
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, IDLE, 20, RUNNABLE);
     s.switch(30, 2, IDLE, 30, RUNNABLE);
@@ -238,7 +238,7 @@ fn a_worker_that_takes_the_request_without_sleeping() {
     s.switch(109, 1, IDLE, 20, RUNNABLE);
     c.asks(&mut s, 10, (0, 4), (100, 110));
     c.hears(&mut s, 1, 20, (0, 4), (40, 113));
-    // Put into a queue in memory: nobody is woken.
+    // The request is put into a queue in memory: no thread is woken.
     s.sleep_in(116, 1, (20, IDLE), (RECVFROM, 115), c.sockets[1]);
     s.sleep_in(120, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
     other.answers(&mut s, 2, 21, (0, 4), (150, 160));
@@ -295,8 +295,8 @@ fn a_request_read_before_another_was_answered_waits_inside() {
 
 #[test]
 fn a_poll_is_for_what_became_ready() {
-    // In the middle of its work the server polls: an untraced peer's packet ends that, in a softirq
-    // that hits the idle task. Then it polls once more, until the time is over.
+    // In the middle of its work the server polls. A packet of an untraced peer ends this, in a softirq that hits the
+    // idle task. Then the server polls again, until the timeout.
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
     s.switch(10, 0, IDLE, 10, RUNNABLE);
@@ -350,8 +350,8 @@ fn a_poll_is_for_what_became_ready() {
 
 #[test]
 fn one_end_alone_may_send_its_records_in_any_order() {
-    // A client that read before it asked, a server whose bytes go backwards: whatever they are, no
-    // arithmetic breaks and what comes out is tiled.
+    // A client that read before it sent, and a server whose byte numbers go backwards: whatever the numbers are, no
+    // arithmetic overflows, and the segments tile the requests.
     let mut s = Story::new();
     let (client, server) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
     s.switch(10, 0, IDLE, 10, RUNNABLE);
@@ -378,7 +378,7 @@ fn datagrams_of_two_clients_moved_by_one_call_each_way() {
     for (cpu, tid) in [(0, 10), (1, 20), (2, 30)] {
         s.switch(10, cpu, IDLE, tid, RUNNABLE);
     }
-    // Both ask while the server is busy; it takes both, ours first, and answers both, ours last.
+    // Both clients send while the server is busy. It reads both requests, ours first, and answers both, ours last.
     c.asks(&mut s, 10, (40, 4), (100, 110));
     s.sleep_in(112, 0, (10, IDLE), (RECVFROM, 111), c.sockets[0]);
     s.moved(2, 30, (SENDTO, other.there, other.back), (7, 1), (105, 108));
@@ -423,8 +423,8 @@ fn datagrams_of_two_clients_moved_by_one_call_each_way() {
     assert_eq!(of(30), expected(answer));
 }
 
-/// A request of eight bytes, written in `[100, 112)`, in these packets. The server is woken for it, has it from 6 ns later on,
-/// and the client has the answer after 22.
+/// A request of eight bytes, written in `[100, 112)`, in these packets. The server is woken for it at `woken_ns`, has
+/// it 6 ns later, and the client has the answer 22 ns after `woken_ns`.
 fn in_packets(packets: &[Packet], woken_ns: u64) -> Story {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
@@ -449,21 +449,21 @@ fn in_packets(packets: &[Packet], woken_ns: u64) -> Story {
     s
 }
 
-/// Four bytes: when they were queued, sent and received.
+/// A packet of four bytes, with the times at which it was queued, sent and received.
 fn four_bytes(from: u64, [queued_ns, sent_ns, received_ns]: [u64; 3]) -> Packet {
     let sent = Packet::new((from, from + 4), (queued_ns, sent_ns));
     Packet { received_ns: Some(received_ns), ..sent }
 }
 
-/// Its way, if its two halves were queued, sent and received then.
+/// The request's way on the wire, if its two halves were queued, sent and received at these times.
 fn in_two_packets(first: [u64; 3], second: [u64; 3], woken_ns: u64) -> String {
     let whole = in_packets(&[four_bytes(0, first), four_bytes(4, second)], woken_ns).only();
     let lines = whole.lines().take_while(|line| !line.contains("runqueue"));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// To a server behind a router. The first packet is seen at both devices; of the second some kernels lose the record at the
-/// router's: that it was in the receive stack since is not measured.
+/// To a server behind a router. The first packet is recorded at both devices. Some kernels lose the second packet's
+/// record at the router's device: then it is not measured since when the packet was in the receive stack.
 #[test]
 fn a_packet_that_passed_a_device_unseen_is_not_told_to_be_in_the_receive_stack() {
     let routed = Packet { forwarded: true, device: 2, ..four_bytes(0, [104, 105, 106]) };
@@ -476,9 +476,9 @@ fn a_packet_that_passed_a_device_unseen_is_not_told_to_be_in_the_receive_stack()
     assert_eq!(stack.detail.as_deref(), Some("passes a device, unseen"));
 }
 
-/// The second, with the last byte, stays in the socket until the first has left the queue, and then waits
-/// longer than it came late: the device was busy with the first. So the message was in its hands from
-/// 108 on, whatever its sender still did.
+/// The second packet, with the last byte, stays in the socket until the first has left the queue, and then waits for
+/// longer than it came late: the device was busy with the first. So the device had the message from 108 on, whatever
+/// its sender still did.
 #[test]
 fn a_message_waits_in_its_devices_queue_and_on_the_link() {
     let way = "
@@ -493,8 +493,8 @@ fn a_message_waits_in_its_devices_queue_and_on_the_link() {
     assert_eq!(in_two_packets([108, 125, 128], [130, 140, 147], 150), expected(way));
 }
 
-/// The second passes the queue at once, as a device may let through a little more than its rate. That it
-/// came after the first had left was not the sender's doing, as long as the first had waited for longer.
+/// The second packet passes the queue at once, as a device may let a little more than its rate through. It came after
+/// the first had left. This was not the sender's doing, as long as the first had waited for longer.
 #[test]
 fn between_two_packets_of_a_busy_link_is_tcps_time() {
     let way = "
@@ -509,7 +509,7 @@ fn between_two_packets_of_a_busy_link_is_tcps_time() {
     assert_eq!(in_two_packets([108, 140, 141], [150, 151, 155], 160), expected(way));
 }
 
-/// Neither waits: the sender is what is slow, up to the end of its write.
+/// Neither packet waits: the sender is the slow part, up to the end of its write.
 #[test]
 fn a_link_that_is_faster_than_its_sender_is_not_what_was_waited_for() {
     let way = "

@@ -1,5 +1,5 @@
-//! Small traces of servers whose tasks are followed: asyncio's, which one thread runs in turns, and tokio's. Answers are derived by
-//! hand. Thread 20 of the server runs them; addresses tell them apart.
+//! Small traces of servers whose tasks are tracked: asyncio's, which one thread runs in turns, and tokio's. Answers are
+//! derived by hand. Thread 20 of the server runs the tasks, and their addresses tell them apart.
 
 use rpcprobe::engine::event::{TaskChange, TaskWait, TYPE_TCP};
 use rpcprobe::model::{Category, Evidence, FIRST_RUNTIME_TASK};
@@ -8,14 +8,14 @@ use rpcprobe::records::WAKING_HARDIRQ;
 use super::connection::Connection;
 use super::story::*;
 
-/// The callback that reads what the client asks, the task that answers it, and what others do.
+/// The callback that reads the client's request, the task that answers it, and others.
 const READER: u64 = 0xa0;
 const TASK: u64 = 0xb0;
 const OTHER: u64 = 0xc0;
 const TIMER: u64 = 0xd0;
 const BEHIND: u64 = 0xe0;
 
-/// The loop rests; the task has been there before, and waits.
+/// The loop rests. The task existed before, and waits.
 fn served() -> Story {
     let mut s = Story::new();
     s.switch(10, 1, IDLE, 20, RUNNABLE);
@@ -25,17 +25,17 @@ fn served() -> Story {
 }
 
 impl Story {
-    /// The loop takes a step of that context's.
+    /// The loop takes a step in this context.
     fn steps(&mut self, ts_ns: u64, address: u64) {
         self.goroutine(ts_ns, 1, 20, address, TaskChange::Steps);
     }
 
-    /// The loop waits for whatever is ready next.
+    /// The loop waits until anything is ready.
     fn rests(&mut self, ts_ns: u64) {
         self.parks(ts_ns, 1, 20, 0, "await");
     }
 
-    /// A descriptor is ready for which that callback waits.
+    /// A descriptor that this callback waits for is ready.
     fn ready(&mut self, ts_ns: u64, address: u64) {
         let wait = TaskWait::named("await (a descriptor)");
         self.goroutine(ts_ns, 1, 20, address, TaskChange::Readied(wait));
@@ -45,7 +45,7 @@ impl Story {
         self.goroutine(ts_ns, 1, 20, address, TaskChange::Queued);
     }
 
-    /// The request arrives at 100 and is read in a callback, which hands it to the task; that has it from 114 on.
+    /// The request arrives at 100 and is read in a callback, which hands it to the task. The task has it from 114 on.
     fn asked(&mut self, c: &Connection) {
         self.arrives(c.there, 4, 100);
         self.ready(101, READER);
@@ -64,7 +64,7 @@ const BEGIN: &str = "
         108-110 server user
 ";
 
-/// `reader`: the number of the first callback, which is whose turn it is before the task's.
+/// `reader`: the number of the first callback, whose turn comes before the task's.
 fn check(s: &Story, reader: u32, rest: &str) {
     let ready = format!("110-114 server runqueue.wakeup by server/{}", FIRST_RUNTIME_TASK + reader);
     let answer = format!("{}\n        {ready}{rest}", BEGIN.trim_end());
@@ -72,7 +72,7 @@ fn check(s: &Story, reader: u32, rest: &str) {
     assert_ne!(began(&without(s), 100), expected(&answer));
 }
 
-/// Others have the loop meanwhile.
+/// Other tasks have the loop while this one sleeps.
 #[test]
 fn a_timer_that_wakes_a_task_was_its_sleep() {
     let c = Connection::new(TYPE_TCP);
@@ -103,8 +103,8 @@ fn a_timer_that_wakes_a_task_was_its_sleep() {
     );
 }
 
-/// The loop looks after each poll which timers are due. It did not rest in the last one, so this timer may have been due at any time
-/// since the one before.
+/// After each poll, the loop looks which timers are due. If it did not rest in the last poll, the timer may have been
+/// due at any time since the poll before.
 #[test]
 fn a_timer_may_have_been_due_since_the_loop_looked_before() {
     let c = Connection::new(TYPE_TCP);
@@ -139,7 +139,7 @@ fn a_timer_may_have_been_due_since_the_loop_looked_before() {
     assert_eq!(told(false), [(120, 124, Evidence::Measured), (124, 185, Evidence::Modelled)]);
 }
 
-/// The other one serves another request, and lets go of what both use.
+/// Another task, which serves another request, releases what both use.
 #[test]
 fn a_task_that_waits_for_one_that_serves_another_waits_for_a_lock() {
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
@@ -173,7 +173,7 @@ fn a_task_that_waits_for_one_that_serves_another_waits_for_a_lock() {
     );
 }
 
-/// What the task asks another server: a callback that it has made reads the answer, and hands it back.
+/// The task sends a request to another server. A callback that the task has made reads the answer and hands it back.
 #[test]
 fn a_callback_that_reads_an_answer_waited_for_the_peer() {
     let (c, behind) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));

@@ -1,6 +1,6 @@
-//! Small traces of servers with timers, with answers derived by hand: which request waited for one, and how sure that is.
-//! The client (thread 10, CPU 0) asks the server (thread 20, CPU 1; its helper is thread 21, CPU 3); so does another
-//! client (thread 30, CPU 2).
+//! Small traces of servers with timers, with answers derived by hand: which request waited for a timer, and how sure
+//! that is. The client (thread 10, CPU 0) sends a request to the server (thread 20, CPU 1; its helper is thread 21, CPU
+//! 3); so does another client (thread 30, CPU 2).
 
 use rpcprobe::engine::event::TYPE_UNIX;
 use rpcprobe::model::Category;
@@ -20,7 +20,7 @@ fn begun() -> (Story, Connection, Connection) {
     (s, Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX))
 }
 
-/// The client asks, and the server takes that in.
+/// The client sends its request, and the server reads it.
 fn taken(s: &mut Story, c: &Connection) {
     c.asks(s, 10, (0, 4), (100, 105));
     s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
@@ -35,7 +35,7 @@ fn answered(s: &mut Story, c: &Connection) {
     c.gets(s, 10, (0, 4), (106, 185));
 }
 
-/// The server rests from 120 to 133 with a timer pending, and serves the other until 142.
+/// The server rests from 120 to 133 with a timer pending, and serves the other request until 142.
 fn rests_and_serves(s: &mut Story, other: &Connection) {
     s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 118), None);
     s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (125, 130));
@@ -50,7 +50,7 @@ fn rests_and_serves(s: &mut Story, other: &Connection) {
     s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (131, 146));
 }
 
-/// The segments of the server's thread off its CPU or in queues: when, what, how known.
+/// The waits of the server's thread, without those in the run queue and in sockets: time, category, evidence.
 fn waits(s: &Story) -> Vec<String> {
     let requests = s.requests();
     let ours = requests
@@ -65,8 +65,8 @@ fn waits(s: &Story) -> Vec<String> {
     waits.map(|s| format!("{}-{} {} {}", s.start_ns, s.end_ns(), s.category, s.evidence)).collect()
 }
 
-/// The first rest since it took the request in ends for another, with a timer pending: as it seems, that was the
-/// request's.
+/// The first rest after the server read the request ends for another request, with a timer pending: apparently the
+/// timer was this request's.
 #[test]
 fn a_timer_is_pending_while_another_ends_the_rest() {
     let (mut s, c, other) = begun();
@@ -76,8 +76,8 @@ fn a_timer_is_pending_while_another_ends_the_rest() {
     assert_eq!(waits(&s), ["120-128 sleep modelled", "128-142 queue.app modelled"]);
 }
 
-/// While it rests, its helper is at work, which it had woken since it took the request in: the request may be with that
-/// one.
+/// While the server rests, its helper works, which it had woken after reading the request: the helper may have the
+/// request.
 #[test]
 fn whoever_works_meanwhile_may_have_the_request() {
     let (mut s, c, other) = begun();
@@ -91,7 +91,7 @@ fn whoever_works_meanwhile_may_have_the_request() {
     assert_eq!(waits(&s), ["120-128 idle.peer modelled", "128-142 queue.app modelled"]);
 }
 
-/// Half of the question has come: what the server rests for is the other half.
+/// Half of the request has come: the server rests until the other half comes.
 #[test]
 fn what_is_not_there_waits_for_no_timer() {
     let (mut s, c, other) = begun();
@@ -108,7 +108,7 @@ fn what_is_not_there_waits_for_no_timer() {
     assert_eq!(waits(&s), ["120-128 idle.peer modelled", "128-158 queue.app modelled"]);
 }
 
-/// A handler that sleeps twice in a poll of nothing: what it does in between is for the request.
+/// A handler sleeps twice in a poll of nothing. What it does in between is for the request.
 #[test]
 fn a_handler_works_between_two_sleeps_of_its_own() {
     let (mut s, c, _) = begun();
@@ -143,7 +143,7 @@ fn a_handler_works_between_two_sleeps_of_its_own() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// A thread that sleeps in a call for that goes on with what it was at: it has not let go of the request.
+/// A thread that sleeps in a sleep call goes on with what it was working on: it has not let go of the request.
 #[test]
 fn who_sleeps_in_the_middle_has_not_let_go() {
     let (mut s, c, other) = begun();
@@ -170,7 +170,7 @@ fn who_sleeps_in_the_middle_has_not_let_go() {
     );
 }
 
-/// A loop that has taken in another request, too, rests until a timer is due: whose that was is not seen.
+/// A loop that has also read another request rests until a timer is due: nothing shows which request's timer it was.
 #[test]
 fn whose_timer_ended_a_rest_among_several_is_not_measured() {
     for others in [false, true] {

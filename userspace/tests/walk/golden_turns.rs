@@ -1,4 +1,5 @@
-//! Small traces of threads that serve several requests at once, with answers derived by hand: whose work it is.
+//! Small traces of threads that serve several requests at once, with answers derived by hand: which request each piece
+//! of work belongs to.
 
 use rpcprobe::engine::classify::syscall::SOFTIRQ_NET_RX;
 use rpcprobe::engine::event::TYPE_TCP;
@@ -9,7 +10,7 @@ use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 use super::connection::Connection;
 use super::story::*;
 
-/// The table of a client's request, of a story whose requests have no work in common.
+/// The table of a client's request. Checks that no request's own time is also another's.
 fn of(s: &Story, tid: u32) -> String {
     let requests = s.requests();
     check_exclusive(&requests).expect("law 6");
@@ -18,8 +19,8 @@ fn of(s: &Story, tid: u32) -> String {
     table(&ours.expect("a request").1)
 }
 
-/// A proxy of one thread, always awake: it asks for each of two requests, and hears and answers the later one
-/// first.
+/// A single-threaded proxy that is always awake: it sends a request to a server behind for each of two requests, and
+/// reads and passes on the later one's answer first.
 #[test]
 fn a_proxy_works_for_whom_it_asks_and_hears() {
     let mut s = Story::new();
@@ -80,7 +81,7 @@ fn a_proxy_works_for_whom_it_asks_and_hears() {
     assert_eq!(of(&s, 30), expected(answer));
 }
 
-/// A client sends two requests by one call: what their packet does in that call is both's.
+/// A client sends two requests with one call: the work of their packet in this call belongs to both.
 #[test]
 fn a_packet_of_several_requests_is_shared() {
     let mut s = Story::new();
@@ -112,7 +113,8 @@ fn a_packet_of_several_requests_is_shared() {
     }
 }
 
-/// A client sends its question in two parts, and another one in between: that call is none of its.
+/// A client sends its request in two parts, and another request in between: the call in between does not belong to the
+/// first request.
 #[test]
 fn a_call_that_moves_others_messages_only_is_theirs() {
     let mut s = Story::new();
@@ -141,7 +143,7 @@ fn a_call_that_moves_others_messages_only_is_theirs() {
     assert_eq!(table(&requests[0].1), expected(answer));
 }
 
-/// A proxy passes a question on in pieces: that it reads the second one is no others' turn.
+/// A proxy passes a request on in pieces. Reading the second piece is not another request's turn.
 #[test]
 fn what_is_read_to_be_passed_on_is_not_others() {
     let mut s = Story::new();
@@ -172,8 +174,8 @@ fn what_is_read_to_be_passed_on_is_not_others() {
     assert_eq!(of(&s, 20), expected(answer));
 }
 
-/// A worker that never sleeps takes two questions from memory, which another thread had read, and answers both by one call:
-/// what it did before, since it had answered a third, was for both, as it seems.
+/// A worker that never sleeps takes two requests from memory, which another thread had read, and answers both with one
+/// call. What it did before, since it had answered a third, was apparently for both.
 #[test]
 fn what_is_answered_together_was_worked_for_together() {
     let mut s = Story::new();
@@ -215,7 +217,7 @@ fn what_is_answered_together_was_worked_for_together() {
     }
 }
 
-/// A helper that wakes two threads with one thing it did: nothing shows for which of them it was.
+/// A helper wakes two threads after one piece of work: nothing shows which of them the work was for.
 #[test]
 fn what_two_come_to_is_the_first_ones() {
     let mut s = Story::new();
@@ -226,7 +228,7 @@ fn what_two_come_to_is_the_first_ones() {
     for (cpu, tid) in [(0, 10), (1, 22), (2, 23), (3, 21)] {
         s.switch(10, cpu, IDLE, tid, RUNNABLE);
     }
-    // Each is read by a thread of its own, which wakes the helper, and sleeps until that wakes it.
+    // Each request is read by a thread of its own, which wakes the helper and sleeps until the helper wakes it.
     c.asks(&mut s, 10, (0, 4), (100, 110));
     s.sleep_in(112, 0, (10, 30), (RECVFROM, 111), c.sockets[0]);
     s.moved(0, 30, (SENDTO, other.there, other.back), (0, 4), (115, 120));
@@ -262,8 +264,8 @@ fn what_two_come_to_is_the_first_ones() {
     assert!(!second.contains("helper user"), "{second}");
 }
 
-/// As in Go: the thread that took the request in rests until a timer is due, and wakes another, which answers another
-/// request first. The request waited for its turn from the end of the rest on, and for the timer before.
+/// As in Go: the thread that read the request rests until a timer is due, and wakes another thread, which answers
+/// another request first. The request waited for its turn from the end of the rest on, and for the timer before.
 #[test]
 fn who_waits_for_a_timer_does_not_wait_for_its_turn() {
     let mut s = Story::new();
@@ -313,8 +315,8 @@ fn who_waits_for_a_timer_does_not_wait_for_its_turn() {
     assert_eq!(of(&s, 10), expected(answer));
 }
 
-/// A loop rests, takes a question in, and next answers one that it had taken in before: what it did in between is for either,
-/// and nothing tells for which. (It may have been the other's timer.)
+/// A loop rests, reads a request, and next answers one that it had read earlier. What it did in between is for either
+/// request, and nothing shows for which. (The timer may have been the earlier one's.)
 #[test]
 fn between_a_question_and_an_earlier_ones_answer_the_work_is_either_ones() {
     let mut s = Story::new();
@@ -340,8 +342,9 @@ fn between_a_question_and_an_earlier_ones_answer_the_work_is_either_ones() {
     }
 }
 
-/// Three clients' questions are taken in one after the other, and answered in the reverse order, as Redis does; before that their
-/// server makes all of them durable at once. If it `rests` after the first answer, that may have been for this one alone.
+/// A server reads the requests of three clients one after the other, and answers them in the reverse order, as Redis
+/// does. Before that it makes all of them durable at once. If it `rests` after the first answer, the work may have been
+/// for that request alone.
 fn answered_in_reverse(rests: bool) -> Vec<(u64, Vec<(u32, Evidence)>)> {
     let mut s = Story::new();
     let connections = [1, 2, 3].map(|number| Connection::numbered(number, TYPE_TCP));
@@ -372,8 +375,8 @@ fn answered_in_reverse(rests: bool) -> Vec<(u64, Vec<(u32, Evidence)>)> {
     told.collect()
 }
 
-/// A thread takes in two requests, sleeps, answers the one, sleeps again and answers the other: the second sleep is that one's. For
-/// which it slept first nothing tells, or for both.
+/// A thread reads two requests, sleeps, answers one, sleeps again and answers the other. The second sleep is the
+/// latter's. Nothing shows whether the first sleep was for one of them or for both.
 #[test]
 fn what_it_waited_for_before_one_of_several_is_answered_is_inferred() {
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
@@ -412,8 +415,8 @@ fn what_is_done_before_all_of_several_are_answered_is_for_all_of_them() {
     assert_eq!(told, [(40, vec![]), (42, vec![]), (44, vec![(1, Evidence::Measured)])]);
 }
 
-/// A server's thread that another wakes answers two requests, the one of the later connection first. Both are found when
-/// nothing more comes, and claim its work in the order of their answers.
+/// Another thread wakes a server thread, which answers two requests, that of the later connection first. Both requests
+/// are found when nothing more comes, and claim the thread's work in the order of their answers.
 #[test]
 fn who_is_answered_first_claims_first() {
     let mut s = Story::new();

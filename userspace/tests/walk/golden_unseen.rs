@@ -1,5 +1,5 @@
-//! Small traces in which context switches left no record; answers derived by hand. The client
-//! (thread 10, CPU 0) asks and sleeps, the server (thread 20, CPU 1) answers.
+//! Small traces in which context switches left no record, with answers derived by hand. The client (thread 10, CPU 0)
+//! sends a request and sleeps, the server (thread 20, CPU 1) answers.
 
 use rpcprobe::engine::event::What;
 use rpcprobe::records::WAKING_IN_SYSCALL;
@@ -16,10 +16,10 @@ fn answered(s: &mut Story) {
     s.read(0, 10, b(), (0, 4), (115, 142));
 }
 
-/// Who had the client's CPU while it slept.
+/// The thread that had the client's CPU while the client slept.
 const NOISE: u32 = 90;
 
-/// That the client was back from 138 on is told only when it leaves again.
+/// That the client was back from 138 on is reported only when it leaves again.
 #[test]
 fn a_thread_is_back_when_the_scheduler_says() {
     let mut s = Story::new();
@@ -48,7 +48,7 @@ fn a_thread_is_back_when_the_scheduler_says() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// The server's CPU was not its own all the time, and nobody knows since when.
+/// The server lost its CPU for a time that began at an unknown moment.
 #[test]
 fn until_a_thread_came_back_again_nothing_is_known_of_it() {
     let mut s = Story::new();
@@ -83,14 +83,14 @@ fn until_a_thread_came_back_again_nothing_is_known_of_it() {
     assert_eq!(s.only(), expected(answer));
 }
 
-/// The server naps from 115 to 123 and has to wait for its CPU until 126; then it waits for a lock from
-/// 127 to 128. Of neither wake-up there is a record.
+/// The server sleeps from 115 to 123 and waits for its CPU until 126. Then it waits for a lock from 127 to 128. Neither
+/// wake-up left a record.
 #[test]
 fn when_a_thread_was_woken_is_what_the_scheduler_says_and_by_whom_nobody_does() {
     woken_by_nobody_seen(0, "unattributed");
 }
 
-/// But a call that tells that its time was over has slept.
+/// A call that returns a timeout has slept, even without a record of the wake-up.
 #[test]
 fn a_timeout_needs_nobody_to_be_seen() {
     woken_by_nobody_seen(-i64::from(libc::ETIMEDOUT), "sleep");

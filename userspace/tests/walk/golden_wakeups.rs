@@ -1,4 +1,5 @@
-//! Golden traces: threads that hand work to others by waking them, and wake-ups that lead nowhere.
+//! Small traces of threads that hand work to others by waking them, and of wake-ups that lead nowhere, with answers
+//! derived by hand.
 
 use rpcprobe::engine::event::Object;
 use rpcprobe::model::Evidence;
@@ -7,8 +8,7 @@ use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 use super::golden::{a, asked, b, ASKED};
 use super::story::*;
 
-/// The server hands the request to its helper (thread 21, CPU 2) through `to` and gets the result
-/// back through `from`.
+/// The server hands the request to its helper (thread 21, CPU 2) through `to`, and gets the result back through `from`.
 fn handed_off(to: Object, from: Object) -> Story {
     let mut s = Story::new();
     s.switch(21, 2, IDLE, 21, RUNNABLE);
@@ -59,8 +59,7 @@ fn work_handed_to_a_helper_and_back_is_followed() {
 #[test]
 fn a_wait_for_someone_who_does_not_work_for_us_is_charged() {
     let mut s = Story::new();
-    // The server waits for an eventfd that its helper writes as part of other business: it was
-    // computing before the request began.
+    // The server waits for an eventfd that its helper writes during other work, which began before the request.
     s.switch(21, 2, IDLE, 21, RUNNABLE);
     asked(&mut s);
     s.sleep_in(119, 1, (20, IDLE), (READ, 117), eventfd(4));
@@ -104,7 +103,7 @@ fn work_handed_over_by_condition_variables_is_followed() {
     s.call(1, 20, FUTEX, (121, 147), 0);
     s.write(1, 20, b(), (0, 4), (150, 155));
     s.read(0, 10, b(), (0, 4), (160, 163));
-    // Unlike a mutex, whose waiter waits for its turn and not for work.
+    // Unlike a mutex, where a waiter waits for its turn and not for work.
     let rest = "
         113-115 server user
         115-117 server kernel.futex
@@ -126,7 +125,7 @@ fn work_handed_over_by_condition_variables_is_followed() {
 fn a_wake_up_for_nothing_does_not_split_a_wait() {
     let mut s = Story::new();
     asked(&mut s);
-    // The server polls until a timeout at 140; at 130 noise wakes it for something it did not ask for.
+    // The server polls until a timeout at 140. At 130 noise wakes it for something that it did not poll for.
     s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
     s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 115), None);
     s.wake(130, 2, 90, 20, WAKING_IN_SYSCALL);
@@ -156,7 +155,7 @@ fn a_wake_up_for_nothing_does_not_split_a_wait() {
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
 }
 
-/// The server sleeps in fsync; a softirq in the client's own read(B) ends that.
+/// The server sleeps in fsync. A softirq in the client's own read(B) ends the sleep.
 fn woken_in_the_clients_read() -> Story {
     let mut s = Story::new();
     asked(&mut s);
@@ -171,7 +170,7 @@ fn woken_in_the_clients_read() -> Story {
 #[test]
 fn a_reader_that_wakes_its_writer_is_no_circle() {
     let mut s = woken_in_the_clients_read();
-    // Only later come the bytes the client then sleeps for.
+    // The bytes that the client then sleeps for come only later.
     s.sleep_in(128, 0, (10, IDLE), (READ, 115), b());
     s.wake(135, 1, 20, 10, WAKING_IN_SYSCALL);
     s.write(1, 20, b(), (0, 4), (130, 140));
@@ -212,8 +211,8 @@ fn a_reader_that_wakes_its_writer_and_stays_awake_is_no_circle() {
 #[test]
 fn a_dead_end_may_lead_somewhere_once_others_have_joined() {
     let mut s = Story::new();
-    // Thread 22 reads the request and leaves it in memory; thread 20, which computes all along,
-    // picks it up: nothing shows that. 20 has 21 do a part and answers in two writes' worth.
+    // Thread 22 reads the request and leaves it in memory. Thread 20, which computes all the time, picks it up without
+    // any record of this. Thread 20 has 21 do a part of the work, and its answer is read in two parts.
     s.task(22, 20, "reader");
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(15, 3, IDLE, 22, RUNNABLE);
@@ -237,8 +236,8 @@ fn a_dead_end_may_lead_somewhere_once_others_have_joined() {
     s.write(2, 21, eventfd(4), (0, 8), (140, 144));
     s.switch(145, 1, IDLE, 20, RUNNABLE);
     s.read(1, 20, eventfd(4), (0, 8), (121, 147));
-    // It also wakes the client's other thread, in whose call a softirq ends the client's fsync:
-    // on the way back from there nobody is known to work for the request.
+    // Thread 20 also wakes the client's other thread, in whose call a softirq ends the client's fsync. On the way back
+    // from there, no thread is known to work for the request yet.
     s.wake(149, 1, 20, 11, WAKING_IN_SYSCALL);
     s.write(1, 20, eventfd(5), (0, 8), (148, 150));
     s.switch(151, 3, IDLE, 11, RUNNABLE);
@@ -253,8 +252,8 @@ fn a_dead_end_may_lead_somewhere_once_others_have_joined() {
     s.read(3, 11, eventfd(5), (0, 8), (55, 162));
     s.call(0, 10, fsync, (157, 163), 0);
     s.read(0, 10, b(), (4, 4), (164, 165));
-    // The answer makes 20 a member, and with it the way through 21 leads to one. What 20 does since 22
-    // has the request is taken for the request's.
+    // The answer makes 20 a member, and then the way through 21 leads to a member. What 20 does once 22 has the request
+    // is taken for the request's work.
     let answer = "
         100-105 client kernel.pipe
         105-107 reader runqueue.wakeup by idle

@@ -1,4 +1,5 @@
-//! Traces in which context switches left no record, but the scheduler's own account of them.
+//! Traces in which some context switches left no record, but the scheduler's own account of them
+//! was recorded.
 
 use std::collections::HashSet;
 
@@ -9,7 +10,7 @@ use super::laws::{cases, numbers, sums};
 use super::programs::{simulate, Trace};
 use super::story::{explain, table, Answers, IDLE};
 
-/// Threads that are not traced: of those the kernel tells no calls.
+/// Untraced threads: the kernel side reports no calls for them.
 fn untraced(trace: &Trace) -> HashSet<u32> {
     let mut switched = HashSet::from([IDLE]);
     let mut traced = HashSet::new();
@@ -24,12 +25,14 @@ fn untraced(trace: &Trace) -> HashSet<u32> {
     switched.difference(&traced).copied().collect()
 }
 
-/// Without some of the switches from a thread that is not traced to one that may be. What the
-/// scheduler knows of them is told before the next thing that the thread does. How many.
+/// Hides some of the switches from an untraced thread to a thread that may be traced. The
+/// scheduler's account of a hidden switch is inserted before the thread's next event. Returns the
+/// events and the number of hidden switches.
 fn hidden(trace: &Trace, seed: u64) -> (Vec<Event>, usize) {
     let untraced = untraced(trace);
     let mut events: Vec<Event> = Vec::with_capacity(trace.events.len());
-    // By CPU: the switch before, and who came when in one that is hidden.
+    // By CPU: the time of the last switch, and the account of a hidden switch that is still to be
+    // inserted.
     let mut before_ns: Vec<Option<u64>> = vec![None; trace.cpus as usize];
     let mut unseen: Vec<Option<What>> = vec![None; trace.cpus as usize];
     let mut count = 0;

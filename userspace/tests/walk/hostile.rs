@@ -1,8 +1,8 @@
-//! Event files that no writer would write, for the reader and all behind it: whatever they hold, they
-//! end in an error or in requests, and complete requests add up.
+//! Event files that no writer would write, for the reader and everything behind it. Whatever they contain, the outcome
+//! is an error or requests, and complete requests add up.
 //!
-//! Mutated are the simulated machine's traces or, with `RPCPROBE_FUZZ_EVENTS`, a real `events.bin`.
-//! As many as `RPCPROBE_PROPERTY_CASES` asks for; with `--nocapture` it says how many were read.
+//! The inputs are mutated traces of the simulated machine or, with `RPCPROBE_FUZZ_EVENTS`, of a real `events.bin`.
+//! `RPCPROBE_PROPERTY_CASES` sets their number. With `--nocapture` the test prints how many were read.
 
 use std::cell::Cell;
 
@@ -25,7 +25,7 @@ use super::programs::simulate;
 /// Records in order of time, with their CPUs.
 type Records = Vec<(u32, Vec<u8>)>;
 
-/// One change, to whichever record or byte the index picks.
+/// One change, to the record or byte that the index picks.
 #[derive(Clone, Debug)]
 struct Change {
     how: u8,
@@ -35,7 +35,7 @@ struct Change {
 }
 
 fn changes(most: usize) -> impl Strategy<Value = Vec<Change>> {
-    // Numbers that mean something, those at the edges, and any others.
+    // Numbers that have a meaning, edge cases, and any others.
     let edges = prop::sample::select(vec![
         0,
         1,
@@ -54,7 +54,7 @@ fn changes(most: usize) -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 0..most)
 }
 
-/// Applies changes to what records say; their blocks will be as they must be.
+/// Applies changes to the contents of records. The blocks around them stay valid.
 fn change_records(records: &mut Records, changes: &[Change]) {
     for Change { how, at, other, number } in changes {
         if records.is_empty() {
@@ -66,18 +66,18 @@ fn change_records(records: &mut Records, changes: &[Change]) {
             1 => records.insert(other, records[at].clone()),
             2 => records.swap(at, other),
             3 => {
-                // Spliced: what came between is gone, or comes twice.
+                // Spliced: the records in between are dropped or repeated.
                 let part = records[at.min(other)..].to_vec();
                 records.truncate(at.max(other));
                 records.extend(part.into_iter().take(2_000));
             }
             4 => records[at].0 = if number % 9 == 0 { CPU_USER } else { (*number % 4) as u32 },
-            // Rarely: a record shorter than its kind ends it all.
+            // Rarely, since a record shorter than its kind ends the reading.
             5 if number % 8 == 0 => {
                 let length = records[at].1.len();
                 records[at].1.resize(16 + *number as usize % length.max(1), 0xff);
             }
-            // Kind, flags and the number beside them.
+            // Kind, flags or `aux`.
             6 => put(&mut records[at].1, 12 + other % 4, &number.to_le_bytes()[..1]),
             7 => {
                 let time = records[other].1[..8].to_vec();
@@ -87,7 +87,7 @@ fn change_records(records: &mut Records, changes: &[Change]) {
                 let tid = records[other].1[8..12].to_vec();
                 put(&mut records[at].1, 8 + 8 * (*number as usize % 3), &tid);
             }
-            // A field of four or eight bytes, aligned.
+            // An aligned field of four or eight bytes.
             9 => put(&mut records[at].1, 4 * (other % 16), &number.to_le_bytes()[..4]),
             10 => put(&mut records[at].1, 8 * (other % 8), &number.to_le_bytes()),
             _ => put(&mut records[at].1, other % 64, &number.to_le_bytes()[..1]),
@@ -95,14 +95,14 @@ fn change_records(records: &mut Records, changes: &[Change]) {
     }
 }
 
-/// Overwrites what is there, as far as it goes.
+/// Overwrites bytes of the record, as far as it reaches.
 fn put(record: &mut [u8], at: usize, bytes: &[u8]) {
     for (to, from) in record.iter_mut().skip(at).zip(bytes) {
         *to = *from;
     }
 }
 
-/// An event file of the records, in blocks that end, with watermarks, where the changes say.
+/// An event file of the records. `blocks` says where blocks end and with which watermarks.
 fn file(records: &Records, start_ns: u64, blocks: &[Change]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), 4, start_ns).unwrap();
     let from_user = records.iter().filter(|(cpu, _)| *cpu == CPU_USER);
@@ -113,7 +113,7 @@ fn file(records: &Records, start_ns: u64, blocks: &[Change]) -> Vec<u8> {
             writer.push(*cpu, record);
         }
         for block in ends.iter().zip(blocks).filter(|(end, _)| **end == index).map(|(_, b)| b) {
-            // Mostly as a drain does, at the latest time so far; else with any watermark.
+            // Mostly with the latest time so far, as a drain does; otherwise with any watermark.
             match block.how % 4 {
                 0 => writer.flush(block.other.index(4) as u32, block.number, 0).unwrap(),
                 _ => writer.flush_all(u64::from_le_bytes(record[..8].try_into().unwrap())).unwrap(),
@@ -123,7 +123,7 @@ fn file(records: &Records, start_ns: u64, blocks: &[Change]) -> Vec<u8> {
     writer.finish(records.len() as u64).unwrap()
 }
 
-/// Applies changes to the bytes of a file. Checksums are made right again, or not.
+/// Applies changes to the bytes of a file. Some changes also recompute the block's checksum.
 fn change_bytes(file: &mut Vec<u8>, changes: &[Change]) {
     for Change { how, at, other, number } in changes {
         let (at, other) = (at.index(file.len() + 1), other.index(file.len() + 1));
@@ -137,7 +137,7 @@ fn change_bytes(file: &mut Vec<u8>, changes: &[Change]) {
             2 => drop(file.drain(at.min(other)..at.max(other))),
             3 => put(file, at, &number.to_le_bytes()),
             4 => {
-                // A field of some block's header.
+                // A field of a block's header.
                 let (block, _) = nth_block(file, other);
                 put(file, block + 4 * (at % 10), &number.to_le_bytes()[..4]);
             }
@@ -160,7 +160,7 @@ fn change_bytes(file: &mut Vec<u8>, changes: &[Change]) {
     }
 }
 
-/// Where some block begins, and what its header says; the end of the file if there is none.
+/// Start of a block, and its header, or `None` if the file ends there.
 fn nth_block(file: &[u8], number: usize) -> (usize, Option<BlockHeader>) {
     let header = |at: usize| Some(BlockHeader::read_from_prefix(file.get(at..)?).ok()?.0);
     let mut starts = vec![size_of::<FileHeader>()];
@@ -176,7 +176,7 @@ fn nth_block(file: &[u8], number: usize) -> (usize, Option<BlockHeader>) {
     (start, header(start))
 }
 
-/// Real records, where they are given.
+/// The real records of `RPCPROBE_FUZZ_EVENTS`, if it is set.
 fn real() -> Option<(u64, Records)> {
     let path = std::env::var_os("RPCPROBE_FUZZ_EVENTS")?;
     let bytes = std::fs::read(path).expect("RPCPROBE_FUZZ_EVENTS can be read");
@@ -194,8 +194,7 @@ fn encoded(trace: &super::programs::Trace) -> Records {
     trace.events.iter().map(record).collect()
 }
 
-/// The trace, its pipes taken for the directions of connections: of numbers that differ in the last
-/// bit.
+/// The trace, with its pipes turned into the two directions of Unix connections, whose numbers differ in the last bit.
 pub fn over_sockets(mut trace: super::programs::Trace) -> super::programs::Trace {
     for event in &mut trace.events {
         let What::Call { call, .. } = &mut event.what else { continue };
@@ -220,12 +219,12 @@ fn hostile_event_files_do_no_harm() {
     let read = Cell::new([0u64; 2]);
     let requests = Cell::new(0u64);
     let real = real();
-    // Most damage to bytes is noticed before anything is made of them.
+    // Most damage to bytes is detected before anything is decoded.
     let bytes = prop_oneof![3 => Just(Vec::new()), 1 => changes(4)];
     let inputs = (numbers(), changes(24), changes(12), bytes, any::<prop::sample::Index>());
     let outcome = TestRunner::new(cases(5)).run(&inputs, |(tape, records, blocks, bytes, at)| {
         let (start_ns, mut hostile) = match &real {
-            // As much of it as a simulated trace has.
+            // As many records as a simulated trace has.
             Some((start_ns, whole)) => {
                 let from = at.index(whole.len());
                 (*start_ns, whole[from..].iter().take(600).cloned().collect())
@@ -296,7 +295,8 @@ fn hostile_event_files_do_no_harm() {
 proptest! {
     #![proptest_config(cases(50))]
 
-    /// So that the files above are what a kernel could have sent, before they are changed.
+    /// Encoding and decoding are inverse, so the files above, before they are changed, are what a kernel could have
+    /// sent.
     #[test]
     fn events_survive_being_records(numbers in numbers()) {
         let (pipes, sockets) = (simulate(numbers.clone()), over_sockets(simulate(numbers)));

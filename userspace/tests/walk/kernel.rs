@@ -1,4 +1,4 @@
-//! What the simulated kernel does: operations without duration, and [`Op::Run`] between them.
+//! What the simulated kernel does: operations that take no time, and [`Op::Run`] between them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::programs::Act;
 use super::story;
 use super::truth::{self, Asked, Doing, TaskNo, Transfer, Why, EVENTFDS};
 
-/// A system call: number, what it works on, and the category its time has.
+/// A system call: its number, the object it works on, and the category of its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sys {
     pub nr: u16,
@@ -34,7 +34,7 @@ pub enum Until {
     Zombie,
     Journal,
     Net(NetUntil),
-    /// The same, or the timeout.
+    /// As `Net`, or the timeout.
     Timed(NetUntil, usize),
 }
 
@@ -48,11 +48,11 @@ pub enum Stage {
 #[derive(Clone, Debug)]
 pub enum Moved {
     Nothing(i64),
-    /// What the call moved, or the pid it collected.
+    /// The bytes that the call moved, or the pid that it collected.
     Counted,
     In(usize),
     Out(usize),
-    /// One, to or from an eventfd.
+    /// A count of one, to or from an eventfd.
     Event {
         eventfd: usize,
         is_write: bool,
@@ -71,7 +71,7 @@ pub struct Birth {
 
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Work at the present level.
+    /// Work at the current level.
     Run(u64),
     Resched,
     Yield,
@@ -96,7 +96,7 @@ pub enum Op {
     EventTake(usize),
     Close(usize),
     Fire(usize),
-    /// An interrupt, or the softirq of that number, will fire the token.
+    /// An interrupt, or the softirq of this number, will fire the token.
     Later(usize, Option<u16>),
     AskJournal(usize),
     TakeJournal,
@@ -107,13 +107,13 @@ pub enum Op {
     Collected,
     VforkDone,
     Exit,
-    /// A process can be waited for, by its parent.
+    /// The process can be waited for by its parent.
     Zombie(u32),
     Die,
-    /// The client begins to ask, has read (part of) the answer, of request `n`.
+    /// The client begins to send request `n`, or has read its answer or part of it.
     Asks(usize),
     Answered(usize),
-    /// What comes next in the program, before all else.
+    /// The next act of the program, before all others.
     Then(Act),
     /// Reads on until `left` bytes have come.
     ReadOn {
@@ -123,7 +123,7 @@ pub enum Op {
     },
     /// Serves the request whose bytes the last read brought, or ends at the end of the pipe.
     ServeRead,
-    /// Of sockets and semaphores.
+    /// Operations on sockets and semaphores.
     Net(NetOp),
 }
 
@@ -177,7 +177,7 @@ impl Machine {
         }
     }
 
-    /// The loop of every wait: mark as asleep, look once more, leave the CPU, look again.
+    /// The loop of every wait: mark as asleep, check again, leave the CPU, check again.
     fn wait(&mut self, cpu: usize, no: TaskNo, until: Until, why: Why, stage: Stage) {
         let going = self.tasks[no].going;
         let leaving = matches!(stage, Stage::Leave);
@@ -220,7 +220,7 @@ impl Machine {
         }
     }
 
-    /// Does an operation of the current task.
+    /// Performs an operation of the current task.
     pub fn perform(&mut self, cpu: usize, no: TaskNo, op: Op) {
         match op {
             Op::Run(_) => unreachable!("time passes elsewhere"),
@@ -245,7 +245,7 @@ impl Machine {
             }
             Op::WakeAll(queue) => self.wake_all(cpu, queue),
             Op::WakePipe(pipe) => {
-                // Readers wait exclusively, pollers do not; now and then all are woken.
+                // Readers wait exclusively, pollers do not. Sometimes all are woken.
                 if self.tape.once_in(5) {
                     self.wake_all(cpu, Queue::Readers(pipe));
                 } else {
@@ -443,7 +443,7 @@ impl Machine {
         if left > now {
             ops.push(Op::Put { pipe, left: left - now });
         }
-        // As over loopback: the wake-up may come from a softirq the call itself runs.
+        // As over loopback: the wake-up may come from a softirq that runs inside the call.
         if self.tape.once_in(8) {
             ops[0] = Op::Run(before + 1);
             ops.insert(1, Op::Push(Doing::Softirq));
@@ -467,7 +467,7 @@ impl Machine {
         let mut ops = Vec::new();
         if now > 0 {
             ops.push(Op::Run(self.tape.length(3)));
-            // The buffer may be on a page that is not there.
+            // The buffer may be on a page that is not present.
             ops.extend(self.maybe_fault());
         }
         if left > 0 {
@@ -479,7 +479,7 @@ impl Machine {
         self.tasks[no].first(ops);
     }
 
-    /// A page fault, now and then; sometimes one that waits for a disk.
+    /// Sometimes a page fault; some of these wait for a disk.
     pub fn maybe_fault(&mut self) -> Vec<Op> {
         if !self.tape.once_in(8) {
             return Vec::new();
@@ -530,7 +530,7 @@ impl Machine {
             task.parent_tgid = self.tasks[parent].tgid;
         }
         let child = self.add(task);
-        // Its first system call exit is that of a clone() it never entered.
+        // The child's first system call exit is that of a clone() that it never entered.
         let clone = Sys { nr: super::story::CLONE, object: None, category: Category::KernelExec };
         self.enter(child, clone);
         let run = self.tape.length(4);
@@ -554,7 +554,7 @@ impl Machine {
             let token = self.token();
             self.tasks[child].vfork = Some(token);
             let wait = Op::Wait(Until::Token(token), Why::Other, Stage::Begin);
-            // After the wake-up of the child, which comes next but one.
+            // After the wake-up of the child, which is the second operation from now.
             let at = self.tasks[parent].ops.len().min(3);
             self.tasks[parent].ops.insert(at, wait);
         }
@@ -615,7 +615,7 @@ impl Machine {
         self.tasks[no].first(ops);
     }
 
-    /// Notes the requests that were performed, now that all is over.
+    /// Records the requests that were performed, at the end of the run.
     pub fn settle(&mut self) {
         for trip in &self.plan.trips {
             let (Some(start_ns), Some((end_ns, client))) = (trip.start_ns, trip.end) else {

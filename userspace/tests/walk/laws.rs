@@ -1,4 +1,4 @@
-//! What holds for every trace of the simulated machine.
+//! Properties that hold for every trace of the simulated machine.
 
 use proptest::prelude::*;
 use rpcprobe::engine::event::{Event, What};
@@ -15,14 +15,13 @@ use super::reference::{self, merged, roughly, Piece};
 use super::story::{explain, explain_with, table, Answers};
 use super::truth::Asked;
 
-/// Traces a test takes; `share` of those asked for.
+/// Number of traces for a test: the configured number divided by `share`.
 pub fn cases(share: u32) -> ProptestConfig {
     let all: Option<u32> =
         std::env::var("RPCPROBE_PROPERTY_CASES").ok().and_then(|n| n.parse().ok());
     let cases = all.unwrap_or(10_000).div_ceil(share);
-    // Found failures belong into golden.rs, as traces one can read.
-    // The same traces every run, so that a failure is of the change at hand; another seed gives
-    // others.
+    // A failure that is found belongs in golden.rs, as a readable trace. Every run uses the same traces, so that a
+    // failure is due to the change at hand; another seed gives others.
     let seed = std::env::var("RPCPROBE_PROPERTY_SEED").ok().and_then(|n| n.parse().ok());
     let rng_seed = proptest::test_runner::RngSeed::Fixed(seed.unwrap_or(1));
     ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() }
@@ -39,7 +38,7 @@ fn engine_pieces(segments: &[Segment]) -> Vec<Piece> {
             end_ns: segment.end_ns(),
             tid: segment.tid,
             category: segment.category,
-            // Idle has no tid to tell.
+            // Idle has no tid.
             by: segment
                 .category
                 .name()
@@ -50,7 +49,7 @@ fn engine_pieces(segments: &[Segment]) -> Vec<Piece> {
     }))
 }
 
-/// Conservation and what every segment must have.
+/// Checks conservation, and what every segment must satisfy.
 pub fn check_segments(request: &Request, segments: &[Segment]) -> Result<(), String> {
     check_conservation(request, segments)?;
     let sum: u64 = category_ns(segments).iter().sum();
@@ -58,10 +57,11 @@ pub fn check_segments(request: &Request, segments: &[Segment]) -> Result<(), Str
         return Err(format!("categories add up to {sum} ns of {}", request.latency_ns));
     }
     let mislabelled = segments.iter().find(|segment| match segment.category {
-        // That who had its CPU works for the request is inferred from who woke it.
+        // That the task on the CPU works for the request is inferred from its waker.
         _ if segment.rule == Some(Rule::Helper) => segment.evidence == Evidence::Sampled,
         Category::Copy => segment.evidence != Evidence::Modelled,
-        // What is no lock by its convention may be one; who works for a request meanwhile may not show.
+        // A futex that is no lock by convention may still be one, and a thread that works for the request meanwhile may
+        // not show.
         Category::Lock | Category::QueueApp if segment.rule != Some(Rule::Claimed) => {
             segment.evidence == Evidence::Sampled
         }
@@ -69,7 +69,7 @@ pub fn check_segments(request: &Request, segments: &[Segment]) -> Result<(), Str
         _ if segment.cause.as_ref().is_some_and(|cause| cause.ends_with(HANDED_UNSEEN)) => {
             segment.evidence != Evidence::Modelled
         }
-        // Work that another request has for its own.
+        // Work that is another request's own.
         Category::QueueApp if segment.rule == Some(Rule::Claimed) => {
             segment.evidence != Evidence::Modelled
         }
@@ -126,7 +126,7 @@ fn show(pieces: &[Piece]) -> String {
     })
 }
 
-/// The answers piece by piece.
+/// The answers with every piece as a segment.
 fn every_piece(trace: &Trace, copy_ns_per_byte: f64) -> Answers {
     let rates = Rates { copy_ns_per_byte, ..Rates::default() };
     let mut engine = Engine::new(trace.cpus, trace.truth.start_ns, rates);
@@ -143,7 +143,7 @@ fn check(trace: &Trace, copy_ns_per_byte: f64) -> Result<(), TestCaseError> {
         }
     }
     prop_assert_eq!(check_exclusive(&answers), Ok(()));
-    // What is put together is compared with this in `few_segments_add_up_to_every_piece`.
+    // Merged segments are compared with these in `few_segments_add_up_to_every_piece`.
     let answers = every_piece(trace, copy_ns_per_byte);
     if trace.truth.miscounted {
         return Ok(());
@@ -189,7 +189,7 @@ proptest! {
     }
 }
 
-/// Segments of each request, and when it began.
+/// Start and latency of each request, and its time by category.
 pub fn sums(answers: &Answers) -> Vec<(u64, u64, [u64; Category::ALL.len()])> {
     let mut sums: Vec<_> = answers
         .iter()
@@ -199,7 +199,7 @@ pub fn sums(answers: &Answers) -> Vec<(u64, u64, [u64; Category::ALL.len()])> {
     sums
 }
 
-/// Events of one instant on different CPUs, in another order.
+/// The events, with those of one instant on different CPUs in another order.
 fn reordered(trace: &Trace, seed: u64) -> Vec<Event> {
     let mut events = trace.events.clone();
     let rank = |event: &Event| {
@@ -210,10 +210,10 @@ fn reordered(trace: &Trace, seed: u64) -> Vec<Event> {
     events
 }
 
-/// The trace at a pace at which the engine forgets within it, and the factor.
+/// The trace, slowed down so far that the engine forgets history within it.
 fn slowed(trace: &Trace) -> Vec<Event> {
     let end_ns = trace.events.last().map_or(0, |event| event.ts_ns);
-    // Long enough to be forgotten, too short to run out of patience with an open answer.
+    // Long enough to be forgotten, short enough that the engine still waits for an open answer.
     let factor = 1_900_000_000 / end_ns;
     let mut events = trace.events.clone();
     for event in &mut events {
@@ -233,7 +233,7 @@ fn slowed(trace: &Trace) -> Vec<Event> {
     events
 }
 
-/// So many events that the engine forgets what it can once within them, at two places.
+/// The events with so many others at two places that the engine forgets, there, what it can.
 fn with_pauses(events: &[Event], places: [prop::sample::Index; 2]) -> Vec<Event> {
     let mut at = places.map(|place| place.index(events.len()));
     at.sort_unstable();
@@ -241,7 +241,7 @@ fn with_pauses(events: &[Event], places: [prop::sample::Index; 2]) -> Vec<Event>
     for (index, event) in events.iter().enumerate() {
         all.push(event.clone());
         for _ in at.iter().filter(|at| **at == index) {
-            // Wake-ups of a task nobody traces.
+            // Wake-ups of an untraced task.
             let what = What::Waking { waker: 0, wakee: 99_999, flags: 0, block: 0 };
             let nothing = Event { ts_ns: event.ts_ns, cpu: 0, what };
             all.extend(std::iter::repeat_n(nothing, FORGETS_EVERY));
@@ -250,13 +250,13 @@ fn with_pauses(events: &[Event], places: [prop::sample::Index; 2]) -> Vec<Event>
     all
 }
 
-/// The events without some of them: `share` of each 100, as the numbers of `kept` have it.
+/// The events without `share` of each 100, chosen by the numbers in `kept`.
 pub fn thinned(events: &[Event], kept: &[u8], share: u8) -> Vec<Event> {
     let is_kept = kept.iter().cycle().map(|number| *number >= share);
     events.iter().zip(is_kept).filter(|(_, kept)| *kept).map(|(event, _)| event.clone()).collect()
 }
 
-/// Of no thread's time more is booked than it had.
+/// Checks that no thread is booked more time than it had.
 pub fn check_ledger_of(cpus: u32, start_ns: u64, events: &[Event]) -> Result<(), TestCaseError> {
     let mut engine = Engine::new(cpus, start_ns, Rates::default());
     let mut sink = |_: Request, _: Segments| Ok(());
@@ -271,7 +271,7 @@ pub fn check_ledger_of(cpus: u32, start_ns: u64, events: &[Event]) -> Result<(),
     Ok(())
 }
 
-/// Events between two rounds of forgetting.
+/// Number of events between two rounds of forgetting.
 const FORGETS_EVERY: usize = 1 << 14;
 
 proptest! {
@@ -299,7 +299,7 @@ proptest! {
         prop_assert_eq!(check_exclusive(&answers), Ok(()));
     }
 
-    /// What is put together adds up to what each piece would have.
+    /// Merged segments add up to the same times as the single pieces.
     #[test]
     fn few_segments_add_up_to_every_piece(numbers in numbers()) {
         let trace = simulate(numbers);
@@ -309,7 +309,7 @@ proptest! {
         prop_assert_eq!(check_exclusive(&every), Ok(()));
     }
 
-    /// Whatever is lost, what is booked of a thread's time is what it had.
+    /// Whatever events are lost, no more of a thread's time is booked than it had.
     #[test]
     fn lost_events_do_not_unbalance_the_ledger(
         numbers in numbers(),
@@ -349,7 +349,8 @@ proptest! {
                 return Err(TestCaseError::fail(format!("{fault}\n{}", table(segments))));
             }
         }
-        // Nothing is taken for whole that is not: what is complete is as it would have been.
+        // Nothing incomplete is taken for complete: every complete request has the answer that it has without
+        // forgetting.
         let plain = explain(trace.cpus, trace.truth.start_ns, &slowed(&trace), 0.0);
         for (request, segments) in answers.iter().filter(|(request, _)| request.complete) {
             let same = |(other, others): &&(Request, Vec<Segment>)| {

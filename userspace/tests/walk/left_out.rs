@@ -1,4 +1,4 @@
-//! The walk without one of its rules: what it says may be wrong then, but it still adds up.
+//! The walk without one of its rules: its answers may be wrong, but they must still add up.
 
 use proptest::prelude::*;
 use rpcprobe::engine::{Engine, Rates};
@@ -9,7 +9,7 @@ use super::laws::{cases, numbers};
 use super::programs::{simulate, Trace};
 use super::story::{explain_with, table, Answers};
 
-/// What remains of the walk without any other rule.
+/// Rules that are part of every walk: leaving one out changes nothing.
 const GROUND: [Rule; 4] = [Rule::End, Rule::RunQueue, Rule::Charge, Rule::Lost];
 
 fn without(trace: &Trace, rule: Option<Rule>) -> Answers {

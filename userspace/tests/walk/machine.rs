@@ -1,5 +1,5 @@
-//! A small machine: CPUs, tasks and a scheduler, one nanosecond at a time. It tells its story twice:
-//! as the events the kernel side would send, and as the truth.
+//! A small machine: CPUs, tasks and a scheduler, simulated one nanosecond at a time. It reports what happens twice: as
+//! the events that the kernel side would send, and as the truth.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +18,7 @@ use super::truth::{
 };
 
 pub const START_NS: u64 = 1_000;
-/// By now every program has long come to its end.
+/// By this time every program has long ended.
 pub const LAST_NS: u64 = 60_000;
 
 /// What tasks can sleep on.
@@ -29,7 +29,7 @@ pub enum Queue {
     Pollers(usize),
     Event(usize),
     Lock(usize),
-    /// Something that happens once.
+    /// A one-time event.
     Token(usize),
     Children(u32),
     Journal,
@@ -39,7 +39,7 @@ pub enum Queue {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum State {
     On(usize),
-    /// Runnable since before `at_ns`, from when on a CPU may take it.
+    /// Runnable since before `at_ns`; a CPU may take it from `at_ns` on.
     Ready {
         at_ns: u64,
     },
@@ -55,7 +55,7 @@ pub enum Going {
     Preparing {
         woken: bool,
     },
-    /// Taken off the run queue, not switched out yet: a wake-up now comes early.
+    /// Off the run queue, but not switched out yet: a wake-up now comes early.
     Leaving {
         wakeup: Option<Wakeup>,
     },
@@ -72,23 +72,23 @@ pub struct Task {
     pub cpu: usize,
     pub going: Going,
     pub away: Option<AwayNo>,
-    /// Innermost last, each with its begin.
+    /// Innermost level last, each with its start.
     pub levels: Vec<(Doing, u64)>,
     pub call: Option<(CallNo, Sys)>,
     pub ops: VecDeque<Op>,
-    /// Nanoseconds of the first operation already spent.
+    /// Nanoseconds already spent on the first operation.
     pub ran_ns: u64,
     pub acts: VecDeque<Act>,
-    /// Bytes the call under way moved, or the pid it collected.
+    /// The bytes that the call under way moved, or the pid that it collected.
     pub moved: i64,
-    /// Where in the pipe they begin.
+    /// Their offset in the pipe.
     pub moved_from: Option<u64>,
     pub futex_woken: bool,
-    /// Fired when the task is gone.
+    /// The token that is fired when the task is gone.
     pub gone: usize,
-    /// Fired when its parent in vfork() may go on.
+    /// The token that is fired when its parent in vfork() may go on.
     pub vfork: Option<usize>,
-    /// For which requests it works: a number of [`super::load::facts::Facts::whose`].
+    /// Which requests it works for: an index into [`super::load::facts::Facts::whose`].
     pub whose: u32,
 }
 
@@ -138,15 +138,15 @@ impl Task {
     }
 }
 
-/// An interrupt on its way to a CPU.
+/// A pending interrupt of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Interrupt {
     pub at_ns: u64,
     pub cpu: usize,
     pub vector: u16,
-    /// Runs a softirq on its way out.
+    /// The softirq that runs after it.
     pub softirq: Option<u16>,
-    /// What it fires: in the softirq if there is one.
+    /// The token that it fires: in the softirq, if there is one.
     pub token: Option<usize>,
 }
 
@@ -155,10 +155,10 @@ pub struct Pipe {
     pub capacity: u64,
     pub held: u64,
     pub closed: bool,
-    /// As the kernel side counts: at the exits.
+    /// The kernel side's counters, updated at the exits of calls.
     pub written: u64,
     pub read: u64,
-    /// As it is.
+    /// The true counters.
     pub put: u64,
     pub taken: u64,
 }
@@ -173,12 +173,12 @@ pub struct Machine {
     pub interrupts: Vec<Interrupt>,
     pub pipes: Vec<Pipe>,
     pub eventfds: Vec<u64>,
-    /// Added to and taken from each: in truth, and as the kernel side counts.
+    /// Counts added to and taken from each eventfd: the true ones, and the kernel side's.
     pub events_moved: Vec<(u64, u64)>,
     pub events_counted: Vec<(u64, u64)>,
     pub locks: Vec<bool>,
     pub tokens: Vec<bool>,
-    /// Ended and not yet waited for, by parent.
+    /// Processes that have ended and were not waited for yet, with their parents.
     pub zombies: Vec<(u32, TaskNo)>,
     pub commits: Vec<usize>,
     pub net: Net,
@@ -256,7 +256,7 @@ impl Machine {
         }
     }
 
-    /// Everything a CPU does without time passing.
+    /// Does everything on a CPU that takes no time.
     pub fn serve_cpu(&mut self, cpu: usize) {
         loop {
             if self.interrupted(cpu) {
@@ -339,7 +339,7 @@ impl Machine {
         panic!("the simulation has a deadlock at {} ns", self.now_ns);
     }
 
-    /// Whether a switch on that CPU was seen: only then is it known who runs there.
+    /// Whether a switch on this CPU was recorded: only then is it known which task runs there.
     fn switched(&self, cpu: usize) -> bool {
         self.events
             .iter()
@@ -348,7 +348,7 @@ impl Machine {
 
     // ---- scheduling ---------------------------------------------------------------------------
 
-    /// A task waiting for this CPU; with `pull` also one that waits for another.
+    /// A task that waits for this CPU; with `pull`, possibly one that waits for another CPU.
     pub fn next_task(&mut self, cpu: usize, pull: bool) -> Option<TaskNo> {
         let now_ns = self.now_ns;
         let mut ready: Vec<(u64, TaskNo)> = (self.tasks.iter().enumerate())
@@ -363,7 +363,7 @@ impl Machine {
         Some(no)
     }
 
-    /// Gives the CPU to `next`; `why` the current task leaves is `None` for idle.
+    /// Gives the CPU to `next`. `why` says why the current task leaves; it is `None` for idle.
     pub fn switch(
         &mut self,
         cpu: usize,
@@ -448,7 +448,7 @@ impl Machine {
         self.switch(cpu, next, state, preempt, Some(why));
     }
 
-    /// A point where the current task may lose its CPU to one that waits for it.
+    /// A point where the current task may lose its CPU to a task that waits for it.
     pub fn may_preempt(&mut self, cpu: usize, task: TaskNo) {
         let inner = [Doing::Softirq, Doing::Hardirq].map(|level| self.tasks[task].is_in(level));
         let leaving = matches!(self.tasks[task].going, Going::Leaving { .. });
@@ -458,13 +458,13 @@ impl Machine {
         if self.tape.pick(2) == 0 {
             return;
         }
-        // Preempted on its way to sleep, it shows that state; it comes back all the same.
+        // A task preempted on its way to sleep shows that state, but it comes back without a wake-up.
         let state = u16::from(matches!(self.tasks[task].going, Going::Preparing { woken: false }));
         self.stay_runnable(task);
         self.put_off(cpu, state, true, Why::Preempted);
     }
 
-    /// For a task that leaves its CPU though it could run.
+    /// Prepares a task to leave its CPU although it could run.
     pub fn stay_runnable(&mut self, task: TaskNo) {
         let back = self.tape.length(2);
         self.tasks[task].state = State::Ready { at_ns: self.now_ns + 1 };
@@ -473,7 +473,7 @@ impl Machine {
 
     // ---- wake-ups -----------------------------------------------------------------------------
 
-    /// Flags of a wake-up by whoever is current, and whether it is that task's own doing.
+    /// Flags of a wake-up by the current task, and whether the wake-up is the task's own doing.
     pub fn context(&self, cpu: usize) -> (u8, bool) {
         let current = &self.tasks[self.cpus[cpu]];
         let (hard, soft) = (current.is_in(Doing::Hardirq), current.is_in(Doing::Softirq));
@@ -487,7 +487,7 @@ impl Machine {
         (flags, !hard && (!soft || in_call))
     }
 
-    /// try_to_wake_up(): by whoever is current on `cpu`.
+    /// try_to_wake_up() by the current task of `cpu`.
     pub fn wake(&mut self, cpu: usize, wakee: TaskNo) {
         let (flags, own) = self.context(cpu);
         self.wake_as(cpu, wakee, flags, own);
@@ -520,7 +520,7 @@ impl Machine {
         self.emit(cpu, what);
     }
 
-    /// Puts a woken task on the queue of some CPU.
+    /// Puts a woken task on the run queue of some CPU.
     pub fn make_ready(&mut self, task: TaskNo) {
         let cpus = self.cpus.len() as u64;
         let cpu = (self.tasks[task].cpu + self.tape.pick(cpus) as usize) % self.cpus.len();
@@ -548,8 +548,7 @@ impl Machine {
 
     // ---- interrupts ---------------------------------------------------------------------------
 
-    /// Something outside will fire `token` in a while, on any CPU: in a hard interrupt, or in the
-    /// softirq after it.
+    /// Lets something outside fire `token` after a while, on any CPU: in a hard interrupt, or in the softirq after it.
     pub fn later(&mut self, token: usize, in_softirq: Option<u16>) {
         let at_ns = self.now_ns + 3 + self.tape.pick(40);
         let cpu = self.tape.pick(self.cpus.len() as u64) as usize;
@@ -558,7 +557,7 @@ impl Machine {
         self.interrupts.push(Interrupt { at_ns, cpu, vector, softirq, token: Some(token) });
     }
 
-    /// Now and then an interrupt that is none of anybody's business.
+    /// Sometimes an interrupt that concerns no task.
     pub fn maybe_interrupt(&mut self) {
         if !self.tape.once_in(6) {
             return;
@@ -571,7 +570,7 @@ impl Machine {
         self.interrupts.push(Interrupt { at_ns, cpu, vector, softirq, token: None });
     }
 
-    /// Lets an interrupt that is due begin, if the CPU can take it now.
+    /// Begins an interrupt that is due, if the CPU can take it now.
     fn interrupted(&mut self, cpu: usize) -> bool {
         let due = |i: &Interrupt| i.cpu == cpu && i.at_ns <= self.now_ns;
         let Some(index) = self.interrupts.iter().position(due) else { return false };
@@ -591,8 +590,8 @@ impl Machine {
             return true;
         }
         let task = &self.tasks[current];
-        // Only inside some stretch of work, so that no two things happen at one instant; not with
-        // interrupts off; softirqs do not nest.
+        // Only inside a stretch of work, so that no two things happen in one instant; not with interrupts off; softirqs
+        // do not nest.
         let inside =
             matches!(task.ops.front(), Some(Op::Run(left)) if *left > 0 && task.ran_ns > 0);
         if !inside

@@ -18,25 +18,25 @@ use super::story::{
 use super::tape::Tape;
 use super::truth::{TaskNo, Truth, Why};
 
-/// Client to server, server to client.
+/// Pipes from client to server and from server to client.
 const ASK: usize = 0;
 const ANSWER: usize = 1;
-/// Between the threads of the server.
+/// Pipes between the threads of the server.
 const TO_HELPER: usize = 2;
 const FROM_HELPER: usize = 3;
-/// The client's reader has an answer.
+/// The eventfd that says that the client's reader has an answer.
 const HAVE_ANSWER: usize = 2;
 
 const CLIENT_LOCK: usize = 0;
 const SERVER_LOCK: usize = 1;
-/// Held for a moment now and then by all threads of a process.
+/// Held briefly, now and then, by all threads of a process.
 const BUSY_LOCK: usize = 2;
 
 /// One thing a program does; most are one system call.
 #[derive(Clone, Debug)]
 pub enum Act {
     Compute,
-    /// A short system call, or a longer one, of no meaning for others.
+    /// A short system call, or a longer one, that does not concern other tasks.
     Something,
     Nap,
     Yield,
@@ -61,24 +61,24 @@ pub enum Act {
     Spawn(Birth),
     Fork(Birth, bool),
     Exec(&'static str),
-    /// Waits for a child; for the end of all other threads.
+    /// `Wait` waits for a child, `Join` for the end of all other threads.
     Wait,
     Join,
     Exit,
-    /// The next request: asks it and reads the answer.
+    /// The next request: sends it and reads the answer.
     Ask,
-    /// Asks it, and waits until another thread has read the answer.
+    /// Sends it, and waits until another thread has read the answer.
     AskOnly,
     ReadAnswer(usize),
     /// Reads a request and answers it, as the server's plan says.
     Serve,
-    /// Likewise, by reading whatever comes.
+    /// As `Serve`, by reading whatever comes.
     ServeAny,
     Help(usize),
     Respond(usize),
     Noise,
     Journal,
-    /// Of the programs in [`super::load`].
+    /// A step of the programs in [`super::load`].
     Load(Step),
 }
 
@@ -101,11 +101,11 @@ pub enum Serving {
     Pool,
     /// Threads all wait in read().
     FreePool,
-    /// A second thread does the work, handed over by an eventfd.
+    /// A second thread does the work. The hand-over is by an eventfd.
     Helper,
-    /// Likewise by a pipe.
+    /// As `Helper`, with a hand-over by a pipe.
     PipeHelper,
-    /// Likewise, and answers by itself.
+    /// As `Helper`, but the second thread answers by itself.
     Answerer,
 }
 
@@ -115,15 +115,15 @@ pub struct Plan {
     pub serving: Serving,
     /// The client has a thread that only reads.
     pub split_client: bool,
-    /// Threads tell each other by condition variables, not by eventfds.
+    /// Threads notify each other by condition variables, not by eventfds.
     pub by_condition: bool,
     pub asked: usize,
     pub served: usize,
     pub server_tgid: u32,
     pub threads: Vec<TaskNo>,
-    /// Child, when its fork began, whether it ran a program.
+    /// The child, the start of its fork, and whether it executed a program.
     pub children: Vec<(TaskNo, u64, bool)>,
-    /// When, by whom, which child.
+    /// The time, the task that reaped, and the child.
     pub reaped: Vec<(u64, TaskNo, TaskNo)>,
     pub descriptors: [i32; 2],
 }
@@ -159,7 +159,7 @@ impl Machine {
             Serving::Answerer,
         ];
         self.plan.serving = serving[self.tape.pick(6) as usize];
-        // Those who read whatever comes must get a message whole.
+        // Threads that read whatever comes must get whole messages.
         let whole = self.plan.serving == Serving::FreePool;
         for _ in 0..4 {
             let capacity = if whole { 64 } else { capacity };
@@ -263,7 +263,7 @@ impl Machine {
         Birth { thread: false, comm: "child", acts }
     }
 
-    /// Now and then something that takes time.
+    /// Sometimes something that takes time.
     fn anything(&mut self) -> Vec<Act> {
         vec![match self.tape.pick(9) {
             1 => Act::Compute,
@@ -365,7 +365,7 @@ fn on_condition(number: usize) -> Sys {
     on(FUTEX, condition(CONDITIONS + number as u64), MUTEX_LOCKED, Category::KernelFutex)
 }
 
-/// FUTEX_WAKE of one.
+/// FUTEX_WAKE of one waiter.
 pub fn wakes(address: u64) -> Sys {
     on(FUTEX, Object { dev: 128 | 1, ..mutex(address) }, 1, Category::KernelFutex)
 }

@@ -1,5 +1,5 @@
-//! The walk once more: one nanosecond at a time, on the truth instead of on events, and written
-//! for plainness. Time is told by its end: "at 100" is about the nanosecond from 99 to 100.
+//! A reference walk, written for plainness: it goes back one nanosecond at a time, and reads the truth instead of
+//! events. Time is named by its end: "at 100" means the nanosecond from 99 to 100.
 
 mod messages;
 mod sleeps;
@@ -20,11 +20,11 @@ pub struct Piece {
     pub end_ns: u64,
     pub tid: u32,
     pub category: Category,
-    /// Who had the CPU, for time in a run queue.
+    /// The task that had the CPU, for time in a run queue.
     pub by: Option<u32>,
 }
 
-/// What it is called when something waits where a write has put it.
+/// The category of time in which something waits where a write has put it.
 fn queue_of(write: &Call) -> Category {
     match write.transfer {
         Some(bytes) if bytes.pipe >= EVENTFDS => Category::QueueApp,
@@ -32,7 +32,7 @@ fn queue_of(write: &Call) -> Category {
     }
 }
 
-/// Puts equal neighbours together.
+/// Merges equal neighbours.
 pub fn merged(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
     let mut all: Vec<Piece> = Vec::new();
     for piece in pieces {
@@ -51,7 +51,7 @@ pub fn merged(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
     all
 }
 
-/// A nanosecond explained.
+/// The explanation of a nanosecond.
 #[derive(Clone, Copy)]
 struct Said {
     task: TaskNo,
@@ -63,36 +63,37 @@ struct Walk<'t> {
     truth: &'t Truth,
     asked: &'t Asked,
     copy_ns_per_byte: f64,
-    /// Latest nanosecond first, none left out.
+    /// Latest nanosecond first, without gaps.
     said: Vec<Said>,
     members: BTreeSet<TaskNo>,
-    /// The write that woke a task for bytes which it read only later, awake.
+    /// By task: the write that woke it for bytes that it read only later, while awake.
     expected: BTreeMap<TaskNo, CallNo>,
-    /// The read the walk is on its way back through, from a time when its bytes had begun to come.
+    /// The read that the walk is going back through, from a time when the read's bytes had begun to come.
     through: Option<CallNo>,
-    /// Reads by a task that had been woken for the bytes, and read others' first: when it came to
-    /// a CPU.
+    /// Reads by a task that was woken for the bytes but read messages of other requests first, with the time at which
+    /// it came to a CPU.
     behind_others: BTreeMap<CallNo, u64>,
-    /// Wake-ups followed in vain since the last member joined: two threads that wake each other
-    /// again and again would be followed twice as often for each time.
+    /// Wake-ups followed in vain since the last member joined. Without this set, two threads that wake each other again
+    /// and again would double the work with each wake-up.
     vain: BTreeSet<(TaskNo, u64)>,
     steps: u64,
-    /// Wakers being explored, one inside another.
+    /// The depth of nested explorations of wakers.
     exploring: u32,
-    /// Whether several hand-overs in a row, to threads that were awake, are followed; and whether such were met.
+    /// Whether chains of several hand-overs to awake threads are followed; and whether such a chain was met.
     in_a_row: bool,
     met_a_row: bool,
-    /// Came through a transfer, fault or interrupt that had not ended when the request did: its
-    /// record may come too late for the engine.
+    /// The walk came through a transfer, fault or interrupt that had not ended when the request did: its record may
+    /// come too late for the engine.
     saw_unended: bool,
-    /// Wake-ups (of whom, when) that the path itself followed, and those it is not to follow.
+    /// Wake-ups (task, time) that the path itself followed, and those that it must not follow.
     followed: Vec<(TaskNo, u64)>,
     refused: BTreeSet<(TaskNo, u64)>,
-    /// Came out elsewhere than at the client: where, and how much was said when a thread last joined.
+    /// If the walk did not come out at the client: the task where it came out, and how much was said when a thread last
+    /// joined.
     lost: Option<(TaskNo, usize)>,
 }
 
-/// As the engine.
+/// The engine's limits.
 const MOST_REFUSED: usize = 256;
 const MOST_HANDED_ON: usize = 8;
 const MOST_CALLS_BETWEEN: usize = 8;
@@ -108,8 +109,8 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>,
     let mut refused = BTreeSet::new();
     let mut walk = back(truth, asked, copy_ns_per_byte, &refused, None);
     let mut saw_unended = false;
-    // Whoever asked is in the client's process: elsewhere, the thread was lost. Then the last wake-up
-    // that was followed had nothing to do with the request.
+    // The walk must come out in the client's process. Otherwise it lost the thread: then the last wake-up that it
+    // followed had nothing to do with the request.
     while let (Some(_), Some(edge)) = (walk.lost, walk.followed.last().copied()) {
         if refused.len() == MOST_REFUSED {
             break;
@@ -119,7 +120,7 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>,
         walk = back(truth, asked, copy_ns_per_byte, &refused, None);
     }
     if walk.lost.is_some() {
-        // Nor had any other: whoever received the request left it to another in memory.
+        // No other wake-up had either: the task that received the request left it to another in memory.
         saw_unended |= walk.saw_unended;
         let received = walk.received(asked.server_tgid, asked.end_ns);
         if received.is_some() {
@@ -145,8 +146,8 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>,
     (merged(pieces), !(saw_unended || walk.saw_unended))
 }
 
-/// The whole way back, but for the wake-ups that are not to be followed. `received`: what the server does
-/// from then on is for the request, whoever does it; before, it is that task's.
+/// The whole way back, without the refused wake-ups. `received` is a task and a time: from then on, whatever the server
+/// does is for the request, whichever thread does it; before, the request is with this task.
 fn back<'t>(
     truth: &'t Truth,
     asked: &'t Asked,
@@ -202,7 +203,7 @@ fn back<'t>(
     walk
 }
 
-/// With all time on a CPU alike.
+/// The pieces with all time on a CPU as `User`.
 pub fn roughly(pieces: &[Piece]) -> Vec<Piece> {
     merged(pieces.iter().cloned().map(|piece| match piece.category.name() {
         "fault" | "interrupt" | "copy" => Piece { category: Category::User, ..piece },
@@ -248,7 +249,7 @@ impl<'t> Walk<'t> {
         Step::Go(task, at_ns - 1)
     }
 
-    /// Whether the fault or interrupt a task is in ends before the request does.
+    /// Whether the fault or interrupt that a task is in ends before the request does.
     fn ends_in_time(&self, task: TaskNo, at_ns: u64) -> bool {
         (at_ns + 1..=self.asked.end_ns).any(|later_ns| {
             matches!(self.truth.before(task, later_ns).doing, Doing::User | Doing::Call)
@@ -283,12 +284,12 @@ impl<'t> Walk<'t> {
         let before_ns = at_ns - 1;
         if let Some(write) = arrival.map(|write| &self.truth.calls[write]) {
             if write.exit_ns > call.enter_ns {
-                // Under way when the read began.
+                // The write was under way when the read began.
                 if before_ns <= write.enter_ns.max(call.enter_ns) {
                     return self.under_way(call, write, before_ns);
                 }
             } else if before_ns == call.enter_ns {
-                // Over by then: until the read, the bytes were in the queue.
+                // The write was over by then: until the read, the bytes were in the queue.
                 self.say(task, before_ns - write.exit_ns, queue_of(write));
                 return self.to_writer(call, write, write.exit_ns);
             }
@@ -306,8 +307,8 @@ impl<'t> Walk<'t> {
         Step::Go(task, before_ns)
     }
 
-    /// If the call answers another request and this one's message had been read in its process by
-    /// then: who read it, and when.
+    /// If the call answers another request, and this request's message had been read in its process by then: the task
+    /// that read it, and when.
     fn waiting_inside(&self, call: &Call) -> Option<(TaskNo, u64)> {
         let tgid = |task: TaskNo| self.truth.tasks[task].tgid;
         let answer = call.transfer.filter(|transfer| transfer.is_write)?;
@@ -322,7 +323,7 @@ impl<'t> Walk<'t> {
         self.received(tgid(call.task), call.exit_ns)
     }
 
-    /// Who read the request's message in that process, last before `before_ns`, and when.
+    /// The task in this process that last read the request's message before `before_ns`, and when.
     fn received(&self, tgid: u32, before_ns: u64) -> Option<(TaskNo, u64)> {
         let (pipe, from, to) = *self.asked.messages.first()?;
         (self.truth.calls.iter())
@@ -337,8 +338,8 @@ impl<'t> Walk<'t> {
             .map(|read| (read.task, read.exit_ns))
     }
 
-    /// If this is the wait that collected the request's child without a sleep: the child, and when
-    /// it ended or was at its end.
+    /// If this call collected the request's child without a sleep: the child, and when it left its CPU for the last
+    /// time, or the start of the call if that was earlier.
     fn ended_before(&self, task: TaskNo, no: CallNo) -> Option<(TaskNo, u64)> {
         let call = &self.truth.calls[no];
         let child = self.asked.child?;
@@ -390,7 +391,7 @@ impl<'t> Walk<'t> {
     }
 }
 
-/// What the walk of a request starts from, for messages of failing tests.
+/// The request that a walk starts from, for messages of failing tests.
 pub fn describe(truth: &Truth, asked: &Asked) -> String {
     let kind = match asked.kind {
         Kind::Exec => "exec",

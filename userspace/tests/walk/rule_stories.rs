@@ -1,5 +1,5 @@
-//! The traces of [`super::golden_rules`]. Unless said otherwise the client (thread 10, CPU 0) asks on pipe `A`, and the
-//! server (thread 20, CPU 1) answers on pipe `B`.
+//! The traces of [`super::golden_rules`]. Unless noted otherwise, the client (thread 10, CPU 0) sends its request on
+//! pipe `A`, and the server (thread 20, CPU 1) answers on pipe `B`.
 
 use rpcprobe::engine::event::{Object, Packet, What, TYPE_CHAR, TYPE_TCP, TYPE_UNIX};
 use rpcprobe::records::{
@@ -21,7 +21,7 @@ fn answered(s: &mut Story) {
     s.read(0, 10, b(), (0, 4), (115, 202));
 }
 
-/// One is woken by the other's message.
+/// Each side sleeps until the other's message wakes it.
 pub fn messages() -> Story {
     let mut s = Story::new();
     asked(&mut s);
@@ -29,7 +29,7 @@ pub fn messages() -> Story {
     s
 }
 
-/// The server computes until 150, with the request there since 106.
+/// The server computes until 150, although the request has been there since 106.
 pub fn read_late() -> Story {
     let mut s = Story::new();
     s.switch(10, 0, IDLE, 10, RUNNABLE);
@@ -40,7 +40,7 @@ pub fn read_late() -> Story {
     s
 }
 
-/// Nobody traced asks; the server computes until 150.
+/// The client is not traced. Its request arrives at 100; the server computes until 150.
 pub fn arrived() -> Story {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
@@ -51,8 +51,8 @@ pub fn arrived() -> Story {
     s
 }
 
-/// The server asks a back end (thread 30, CPU 2). If it `turns`, it takes another client's question in before the answer comes, and
-/// answers that first; else it computes until it reads the back end's answer.
+/// The server sends a request to a back end (thread 30, CPU 2). If it `turns`, it reads another client's request before
+/// the answer comes, and answers that request first; otherwise it computes until it reads the back end's answer.
 fn asks_a_back_end(turns: bool) -> Story {
     let mut s = Story::new();
     let [c, other, behind] = [1, 2, 3].map(|number| Connection::numbered(number, TYPE_TCP));
@@ -78,17 +78,17 @@ fn asks_a_back_end(turns: bool) -> Story {
     s
 }
 
-/// The request waits for the back end, whomever the server serves meanwhile.
+/// The request waits for the back end, whichever request the server serves meanwhile.
 pub fn asked_a_back_end() -> Story {
     asks_a_back_end(true)
 }
 
-/// The server is at work for the request when the answer comes.
+/// The server still works for the request when the back end's answer comes.
 pub fn asked_ahead() -> Story {
     asks_a_back_end(false)
 }
 
-/// A connection for one request, there from 103 on, and accepted at 145.
+/// A connection for one request, established at 103 and accepted at 145.
 pub fn accepted() -> Story {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
@@ -107,7 +107,7 @@ pub fn accepted() -> Story {
     s
 }
 
-/// The server wakes its helper by a condition variable, and is woken by it.
+/// The server wakes its helper through a condition variable, and the helper wakes the server through another.
 pub fn handed_on() -> Story {
     let mut s = Story::new();
     s.switch(20, 2, IDLE, 21, RUNNABLE);
@@ -126,7 +126,7 @@ pub fn handed_on() -> Story {
     s
 }
 
-/// The server naps.
+/// The server sleeps in nanosleep() while it works for the request.
 pub fn napped() -> Story {
     let mut s = Story::new();
     asked(&mut s);
@@ -138,7 +138,7 @@ pub fn napped() -> Story {
     s
 }
 
-/// The server is back on its CPU, and nobody saw why.
+/// The server sleeps in poll(), and is back on its CPU without a recorded wake-up.
 pub fn unseen() -> Story {
     let mut s = Story::new();
     asked(&mut s);
@@ -149,7 +149,7 @@ pub fn unseen() -> Story {
     s
 }
 
-/// The server writes to a terminal that it reads: the bytes pass through a kernel worker.
+/// The server writes to a terminal that it also reads: the bytes pass through a kernel worker.
 pub fn queued_for_a_worker() -> Story {
     let mut s = Story::new();
     s.at(0, 0, What::Task { tid: 40, tgid: 40, kthread: true, comm: "kworker".into() });
@@ -179,7 +179,7 @@ fn started(s: &mut Story) {
     s.call(1, 30, EXECVE, (114, 123), 0);
 }
 
-/// It has ended before it is waited for.
+/// The program has ended before the client waits for it.
 pub fn collected_late() -> Story {
     let mut s = Story::new();
     started(&mut s);
@@ -189,7 +189,7 @@ pub fn collected_late() -> Story {
     s
 }
 
-/// Its second thread, 31, calls exit_group(): its first ends with it, in the middle of what it computes.
+/// The program's second thread, 31, calls exit_group(). Its first thread ends with it, in the middle of a computation.
 pub fn ended_by_another_thread() -> Story {
     let mut s = Story::new();
     started(&mut s);
@@ -214,8 +214,8 @@ pub fn ended_by_another_thread() -> Story {
     s
 }
 
-/// One thread of the server reads, another answers: this request when it has answered another one, without a
-/// sleep in between.
+/// One thread of the server reads, another answers. The answering thread answers another request first, and then this
+/// one without a sleep in between.
 pub fn taken_from_memory() -> Story {
     let mut s = Story::new();
     let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
@@ -241,7 +241,7 @@ pub fn taken_from_memory() -> Story {
     s
 }
 
-/// One thread takes two requests in, and answers this one last.
+/// One thread reads two requests, and answers this one last.
 pub fn served_in_turn() -> Story {
     let mut s = Story::new();
     let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
@@ -263,7 +263,7 @@ pub fn served_in_turn() -> Story {
     s
 }
 
-/// A loop takes two requests in, answers the later one at once, and the other after a rest that runs out.
+/// An event loop reads two requests. It answers the later one at once, and the other after a poll that times out.
 pub fn rested_for_a_timer() -> Story {
     let mut s = Story::new();
     let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
@@ -296,8 +296,8 @@ pub fn rested_for_a_timer() -> Story {
     s
 }
 
-/// One thread of the server takes two requests in and wakes a helper, which works until 140, and then wakes a thread
-/// for each: nothing shows for which of them it worked. The other one is answered first.
+/// One thread of the server reads two requests and wakes a helper. The helper works until 140, and then wakes one
+/// thread for each request: nothing shows which request it worked for. The other request is answered first.
 pub fn claimed_by_another() -> Story {
     let mut s = Story::new();
     let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
@@ -335,7 +335,7 @@ pub fn claimed_by_another() -> Story {
     s
 }
 
-/// The request takes its way through a device, and the server reads it as it is there.
+/// The request passes through a device, and the server reads it as it arrives.
 pub fn through_a_device() -> Story {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
@@ -355,7 +355,7 @@ pub fn through_a_device() -> Story {
     s
 }
 
-/// The server wakes its helper, which runs in its place on the same CPU until it has nothing left to do.
+/// The server wakes its helper, which runs in the server's place on the same CPU until it has nothing left to do.
 pub fn helped_in_its_place() -> Story {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);

@@ -48,12 +48,12 @@ pub fn socket(ino: u64, type_bits: u16) -> Object {
     Object { dev: 9, ino, type_bits }
 }
 
-/// A mutex another thread holds, as glibc waits for it.
+/// A mutex that another thread holds, as glibc waits for it.
 pub fn mutex(address: u64) -> Object {
     Object { dev: FUTEX_WAIT_PRIVATE, ino: address, type_bits: TYPE_FUTEX }
 }
 
-/// A condition variable, as glibc waits for it; `MUTEX_LOCKED` is just a number to it.
+/// A condition variable, as glibc waits for it. `MUTEX_LOCKED` is just a number to it.
 pub fn condition(address: u64) -> Object {
     Object { dev: FUTEX_WAIT_BITSET_PRIVATE, ino: address, type_bits: TYPE_FUTEX }
 }
@@ -63,7 +63,7 @@ pub fn shared_word(number: u64) -> Object {
     Object { dev: 1, ino: number << 32, type_bits: TYPE_SHARED_WORD }
 }
 
-/// The same as sleeps name it.
+/// The same word, as sleeps name it.
 pub fn turn_futex(address: u64) -> Object {
     Object { dev: FUTEX_WAIT_BITSET, ino: address, type_bits: TYPE_FUTEX }
 }
@@ -79,7 +79,7 @@ pub fn io(object: Object, fd: i32, is_write: bool, (offset, bytes): (u64, i64)) 
     Io { object, fd, is_write, offset, bytes, reverse, empty, socket, unsent }
 }
 
-/// What a mutex has in its word while somebody waits for it.
+/// The value of a mutex's word while a thread waits for the mutex.
 pub const MUTEX_LOCKED: i32 = 2;
 
 pub fn eventfd(number: u64) -> Object {
@@ -117,15 +117,15 @@ pub fn explain_with(mut engine: Engine, events: &[Event]) -> Answers {
     answers
 }
 
-/// A trace in the making. Methods take the CPU first: events of one are in order of time.
+/// A trace under construction. Events of one instant stay in the order in which they are added.
 #[derive(Default)]
 pub struct Story {
     pub events: Vec<Event>,
 }
 
 impl Story {
-    /// Client 10 (threads 10, 11) and server 20 (threads 20, 21), traced once they make a call;
-    /// untraced `noise` 90.
+    /// Client 10 (threads 10, 11) and server 20 (threads 20, 21), which are traced once they make a call; untraced
+    /// `noise` 90.
     pub fn new() -> Story {
         let mut story = Story::default();
         for (tid, tgid, comm) in
@@ -145,7 +145,7 @@ impl Story {
         self.at(0, 0, What::Task { tid, tgid, kthread: false, comm: comm.into() });
     }
 
-    /// `prev` leaves in that state, outside any call known of.
+    /// `prev` leaves in this state, outside any known call.
     pub fn switch(&mut self, ts_ns: u64, cpu: u32, prev: u32, next: u32, state: u16) {
         let iowait = state == DISK;
         let what =
@@ -153,7 +153,7 @@ impl Story {
         self.at(ts_ns, cpu, what);
     }
 
-    /// `prev` falls asleep outside any call known of; `next` has waited so long for its CPU.
+    /// `prev` falls asleep outside any known call; `next` has waited `waited_ns` for its CPU.
     pub fn switch_to(&mut self, ts_ns: u64, cpu: u32, tids: (u32, u32), waited_ns: u32) {
         let waited_ns = Some(waited_ns);
         let (prev, next) = tids;
@@ -201,7 +201,7 @@ impl Story {
         self.at(ts_ns, cpu, What::Waking { waker, wakee, flags, block: 0 });
     }
 
-    /// A call without descriptor.
+    /// A call without a descriptor.
     pub fn call(&mut self, cpu: u32, tid: u32, nr: u16, span: (u64, u64), ret: i64) {
         self.ended(cpu, tid, nr, span, ret, None);
     }
@@ -212,13 +212,13 @@ impl Story {
         self.at(span.1, cpu, What::Call { tid, call });
     }
 
-    /// A wait for a futex for no longer than CPython's switch interval.
+    /// A futex wait that lasts no longer than CPython's switch interval.
     pub fn waited_to_switch(&mut self, cpu: u32, tid: u32, span: (u64, u64), ret: i64) {
         let call = Call { has_switch_interval: true, ..Call::new(FUTEX, span, ret) };
         self.at(span.1, cpu, What::Call { tid, call });
     }
 
-    /// A file is opened by that name.
+    /// Opens a file by this name.
     pub fn opened_file(
         &mut self,
         cpu: u32,
@@ -234,7 +234,7 @@ impl Story {
         }
     }
 
-    /// `(offset, bytes)` of a pipe written.
+    /// Writes `(offset, bytes)` of a pipe.
     pub fn write(
         &mut self,
         cpu: u32,
@@ -247,7 +247,7 @@ impl Story {
         self.ended(cpu, tid, WRITE, span, bytes.1, Some(io));
     }
 
-    /// `(offset, bytes)` of a pipe read.
+    /// Reads `(offset, bytes)` of a pipe.
     pub fn read(
         &mut self,
         cpu: u32,
@@ -260,7 +260,7 @@ impl Story {
         self.ended(cpu, tid, READ, span, bytes.1, Some(io));
     }
 
-    /// `(offset, bytes)` moved through a connection's direction; `reverse` is the other.
+    /// Moves `(offset, bytes)` through one direction of a connection; `reverse` is the other direction.
     pub fn moved(
         &mut self,
         cpu: u32,
@@ -273,7 +273,7 @@ impl Story {
         self.ended(cpu, tid, nr, span, bytes.1, Some(Io { reverse: Some(reverse), ..moved }));
     }
 
-    /// The same through a socket of that inode.
+    /// As `moved`, through the socket with this inode.
     pub fn moved_through(
         &mut self,
         socket: u32,
@@ -286,7 +286,7 @@ impl Story {
         self.ended(cpu, tid, nr, span, bytes.1, Some(Io { reverse: Some(reverse), ..moved }));
     }
 
-    /// A TCP socket is connected, or accepted: then with when the connection came to be.
+    /// A TCP socket is connected, or accepted if `accepted_of_ns` says when the connection was established.
     pub fn opened(
         &mut self,
         cpu: u32,
@@ -304,7 +304,7 @@ impl Story {
         self.at(exit_ns, cpu, What::Call { tid, call });
     }
 
-    /// A socket for datagrams is connected.
+    /// A datagram socket is connected.
     pub fn connected(&mut self, cpu: u32, tid: u32, socket: Object, span: (u64, u64)) {
         self.ended(cpu, tid, CONNECT, span, 0, Some(io(socket, 7, false, (0, 0))));
     }
@@ -314,7 +314,7 @@ impl Story {
         self.ended(cpu, tid, CLOSE, span, 0, Some(io));
     }
 
-    /// A datagram that a call still under way has moved: more follow.
+    /// A call that is still under way moves a datagram; more follow.
     pub fn moving(
         &mut self,
         (ts_ns, cpu): (u64, u32),
@@ -326,19 +326,19 @@ impl Story {
         self.at(ts_ns, cpu, What::Transfer { tid, io: moved });
     }
 
-    /// Bytes before `end` of a connection's direction come to the reader's socket.
+    /// Bytes before `end` of a connection's direction reach the reader's socket.
     pub fn arrives(&mut self, object: Object, end: u64, arrived_ns: u64) {
         self.at(arrived_ns, 3, What::Arrival { object, end, arrived_ns });
     }
 
-    /// Wakes who waits for the word to change.
+    /// Wakes a task that waits for the word to change.
     pub fn pass(&mut self, cpu: u32, tid: u32, word: Object, span: (u64, u64)) {
         let fd = 1; // how many
         self.at(span.1, cpu, What::Transfer { tid, io: io(word, fd, true, (0, 0)) });
         self.ended(cpu, tid, FUTEX, span, 1, None);
     }
 
-    /// Has waited for the word to change from that value; `ret` as of the call.
+    /// Has waited for the word to change from this value; `ret` is the return value of the call.
     pub fn await_turn(
         &mut self,
         cpu: u32,
@@ -364,7 +364,7 @@ impl Story {
         self.at(exit_ns, cpu, What::Call { tid, call });
     }
 
-    /// The thread has run through a function that is hooked itself.
+    /// The thread has run through a function that is itself hooked.
     pub fn function(
         &mut self,
         cpu: u32,
@@ -379,12 +379,12 @@ impl Story {
         self.at(span.1, cpu, What::Irq { tid, enter_ns: span.0, hard, number });
     }
 
-    /// The server's thread does that with a goroutine.
+    /// A thread of the server makes this change to a goroutine.
     pub fn goroutine(&mut self, ts_ns: u64, cpu: u32, tid: u32, address: u64, change: TaskChange) {
         self.at(ts_ns, cpu, What::RuntimeTask { tid, tgid: 20, address, change });
     }
 
-    /// The server's thread leaves a goroutine asleep, for what Go calls that.
+    /// A thread of the server leaves a goroutine asleep in a wait with this name in Go.
     pub fn parks(&mut self, ts_ns: u64, cpu: u32, tid: u32, address: u64, wait: &str) {
         let wait = TaskWait::named(wait).expect("a wait that Go has");
         self.goroutine(ts_ns, cpu, tid, address, TaskChange::Parks(Some(wait)));
@@ -409,8 +409,8 @@ impl Story {
         self.at(ts_ns, cpu, What::Exec(Box::new(exec)));
     }
 
-    /// The thread's last call and its death, as the kernel side reports them: in one instant.
-    /// 10 (CPU 0) starts a program as process 30 (CPU 1), in clone() from 100 to 112, and waits for it from 115 on.
+    /// Client 10 (CPU 0) starts a program as process 30 (CPU 1), in clone() from 100 to 112, and waits for it from
+    /// 115 on.
     pub fn starts_program(&mut self, comm: &str) {
         self.fork(103, 0, 10, 30, 100);
         self.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
@@ -422,13 +422,14 @@ impl Story {
         self.call(1, 30, EXECVE, (114, 123), 0);
     }
 
+    /// The thread's last call and its death, as the kernel side reports them: in one instant.
     pub fn exit(&mut self, ts_ns: u64, cpu: u32, tid: u32, enter_ns: u64) {
         let call = Call { unfinished: true, ..Call::new(EXIT_GROUP, (enter_ns, ts_ns), 0) };
         self.at(ts_ns, cpu, What::Call { tid, call });
         self.at(ts_ns, cpu, What::Exit { tid, tgid: tid, code: 0, traced: true });
     }
 
-    /// Events in order of time; those of one instant as written.
+    /// Events in order of time; those of one instant in the order written.
     pub fn events(&self) -> Vec<Event> {
         let mut events = self.events.clone();
         events.sort_by_key(|event| event.ts_ns);
@@ -496,14 +497,14 @@ pub fn expected(text: &str) -> String {
         .collect()
 }
 
-/// The table of the request that began then.
+/// The table of the request that began at `start_ns`.
 pub fn began(s: &Story, start_ns: u64) -> String {
     let requests = s.requests();
     let mut ours = requests.iter().filter(|(request, _)| request.start_ns == start_ns);
     table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
 }
 
-/// The story as a capture tells it without `--tasks`.
+/// The story as a capture without `--tasks` records it.
 pub fn without(s: &Story) -> Story {
     let mut s = Story { events: s.events.clone() };
     s.events.retain(|event| !matches!(event.what, What::RuntimeTask { .. }));

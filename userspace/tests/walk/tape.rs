@@ -1,4 +1,4 @@
-//! Choices of a simulation, taken from numbers a property test made up: so that a failing run
+//! Choices of a simulation, taken from numbers that a property test made up. So that a failing run
 //! shrinks, every choice must get simpler towards 0, and an exhausted tape gives 0.
 
 #[derive(Debug)]

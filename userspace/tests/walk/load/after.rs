@@ -1,4 +1,4 @@
-//! What follows a call: whose work it was, and what its thread does next.
+//! What follows a call: which requests it was for, and what its thread does next.
 
 use super::facts::ReqNo;
 use super::net::{NetOp, NetUntil, Set};
@@ -34,7 +34,7 @@ impl Machine {
         }
     }
 
-    /// For whom it is that something is ready.
+    /// The requests for which something is ready.
     fn ready_reqs(&self, at: usize) -> Vec<ReqNo> {
         let net = &self.net;
         let set = &net.sets[at];
@@ -129,7 +129,7 @@ impl Machine {
         self.any_acts(no, acts);
     }
 
-    /// A worker has been told that there is something for it, and takes the first.
+    /// A worker that was told of a job takes the first one.
     pub fn take_job(&mut self, no: TaskNo) {
         if self.local(no).for_timer {
             return self.take_due(no);
@@ -159,7 +159,7 @@ impl Machine {
         self.any_acts(no, acts);
     }
 
-    /// A thread of a server that only serves one connection.
+    /// A server thread that serves only one connection.
     pub fn connection_thread(conn: usize) -> Birth {
         let acts = [Act::Load(Step::Receive { conn, end: SERVER, whole: true }), Act::Exit];
         Birth { thread: true, comm: "server", acts: acts.into() }

@@ -1,5 +1,5 @@
-//! What really happened to the requests of a simulated machine under load: when each byte was written, came to
-//! its reader's socket and was read, and for which requests each thread worked when. Never derived from events.
+//! What really happened to the requests of a simulated machine under load: when each byte was written, reached its
+//! reader's socket and was read, and which requests each thread worked for at each time. Never derived from events.
 
 use crate::walk::truth::TaskNo;
 
@@ -7,7 +7,7 @@ pub type ReqNo = usize;
 /// One direction of a connection: 2 x the connection, + 1 for answers.
 pub type LinkNo = usize;
 
-/// When bytes before `end` had got somewhere, in order.
+/// When the bytes before `end` had reached a stage, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Moves(Vec<(u64, u64)>);
 
@@ -18,7 +18,7 @@ impl Moves {
         }
     }
 
-    /// When that byte got there.
+    /// When this byte reached the stage.
     pub fn of(&self, byte: u64) -> Option<u64> {
         self.0.iter().find(|(end, _)| byte < *end).map(|(_, at_ns)| *at_ns)
     }
@@ -26,18 +26,18 @@ impl Moves {
 
 #[derive(Clone, Debug, Default)]
 pub struct Link {
-    /// Taken over by the kernel from who wrote them; in the reader's socket; handed to the reader.
+    /// Accepted by the kernel from the writer; in the reader's socket; read by the reader.
     pub put: Moves,
     pub there: Moves,
     pub taken: Moves,
-    /// Bytes came before the connection was accepted, of which the kernel side does not tell.
+    /// Bytes arrived before the connection was accepted, and the kernel side does not report them.
     pub untold: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Opened {
     pub established_ns: Option<u64>,
-    /// When the accept() that took it ended.
+    /// When the accept() that returned it ended.
     pub accepted_ns: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ pub struct Req {
     pub parent: Option<ReqNo>,
     pub asked: Message,
     pub answer: Message,
-    /// Its connection is opened and closed for it alone.
+    /// Whether its connection is opened and closed for it alone.
     pub alone: bool,
     pub client: TaskNo,
     /// Process of the thread that read it last.
@@ -76,12 +76,12 @@ pub struct Req {
     /// From the client's first call for it to the end of its last.
     pub start_ns: Option<u64>,
     pub end_ns: Option<u64>,
-    /// When the server had it whole, and when its last call that wrote the answer ended.
+    /// When the server had read all of it, and when the server's last call that wrote the answer ended.
     pub received_ns: Option<u64>,
     pub answered_ns: Option<u64>,
 }
 
-/// A request was put off: from then until then, and its server went on with it at last.
+/// A request was put off at `from_ns` until `due_ns`, and its server went on with it at `resumed_ns`.
 #[derive(Clone, Copy, Debug)]
 pub struct Delay {
     pub req: ReqNo,
@@ -90,11 +90,11 @@ pub struct Delay {
     pub resumed_ns: Option<u64>,
 }
 
-/// For which requests a thread works.
+/// The requests that a thread works for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Whose {
     pub of: Vec<ReqNo>,
-    /// For one of them or for all: it goes to see which are there, say.
+    /// For one of them or for all of them: for example, the thread looks which requests are there.
     pub loose: bool,
 }
 
@@ -105,12 +105,12 @@ pub struct Facts {
     pub packets: Vec<Packet>,
     pub reqs: Vec<Req>,
     pub delays: Vec<Delay>,
-    /// 0: no request's.
+    /// Number 0 stands for no request.
     pub whose: Vec<Whose>,
 }
 
 impl Facts {
-    /// The number of those.
+    /// The number that stands for these requests.
     pub fn number_of(&mut self, of: &[ReqNo], loose: bool) -> u32 {
         if self.whose.is_empty() {
             self.whose.push(Whose::default());
@@ -124,23 +124,23 @@ impl Facts {
         number as u32
     }
 
-    /// Whether a request was made for another, or is it.
+    /// Whether a request is `ancestor` or was made for it.
     pub fn is_for(&self, req: ReqNo, ancestor: ReqNo) -> bool {
         req == ancestor || self.reqs[req].parent.is_some_and(|parent| self.is_for(parent, ancestor))
     }
 
-    /// The messages of all others.
+    /// The messages of all other requests.
     pub fn others(&self, req: ReqNo) -> impl Iterator<Item = Message> + '_ {
         let others = (0..self.reqs.len()).filter(move |other| !self.is_for(*other, req));
         others.flat_map(|other| [self.reqs[other].asked, self.reqs[other].answer])
     }
 
-    /// The messages of a request and of those that were made for it.
+    /// The messages of a request and of the requests made for it.
     pub fn messages(&self, req: ReqNo) -> impl Iterator<Item = Message> + '_ {
         self.family(req).flat_map(|other| [self.reqs[other].asked, self.reqs[other].answer])
     }
 
-    /// The request and those that were made for it.
+    /// The request and the requests made for it.
     pub fn family(&self, req: ReqNo) -> impl Iterator<Item = ReqNo> + '_ {
         (0..self.reqs.len()).filter(move |other| self.is_for(*other, req))
     }

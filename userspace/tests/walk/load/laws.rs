@@ -1,4 +1,4 @@
-//! What holds for every trace of a simulated server under load, whatever the engine's policy.
+//! Properties that hold for every trace of a simulated server under load, whatever the engine's policy.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub fn numbers() -> impl Strategy<Value = Vec<u16>> {
     proptest::collection::vec(any::<u16>(), 0..900)
 }
 
-/// The engine's answers piece by piece, and its ledger.
+/// The engine's answers, with every piece as a segment, and its ledger.
 pub fn explained(trace: &Trace) -> (Answers, Vec<Account>) {
     let mut engine = Engine::new(trace.cpus, trace.truth.start_ns, Rates::default());
     engine.tell_every_piece();
@@ -45,8 +45,8 @@ fn explained_by(mut engine: Engine, trace: &Trace) -> (Answers, Vec<Account>) {
     (answers, engine.take_accounts())
 }
 
-/// A request as whoever is traced can know it: begin, or the earliest and latest that it can have; end; thread
-/// of the client; process of the server.
+/// A request as its traced ends can know it: its start, or the earliest and the latest possible start; its end; the
+/// client's thread; the server's process.
 #[derive(Debug, PartialEq)]
 struct Performed {
     req: ReqNo,
@@ -74,8 +74,8 @@ fn performed(trace: &Trace) -> Vec<Performed> {
                 let link = &facts.links[req.asked.link];
                 let there_ns = link.there.of(req.asked.from).expect("read");
                 let taken_ns = link.taken.of(req.asked.from).expect("read");
-                // Nothing tells when bytes came to a Unix socket but that their reader woke, be it for others', or
-                // began to read.
+                // For a Unix socket, only two things show that bytes had come: the reader woke, possibly for another
+                // request, or it began to read.
                 let start_ns = if is_unix { (0, taken_ns) } else { (there_ns, there_ns) };
                 (start_ns, req.answered_ns.expect("answered"))
             }
@@ -106,7 +106,7 @@ fn matched<'a>(trace: &Trace, answers: &'a Answers) -> Result<Vec<Found<'a>>, St
                 && request.client.as_ref().map(|end| end.tid) == performed.client
                 && request.server.as_ref().map(|end| end.pid) == performed.server
         };
-        // Of several the last that can be.
+        // Of several candidates, the last one.
         let can_be = (0..left.len()).filter(|at| is(&left[*at]));
         let Some(at) = can_be.max_by_key(|at| left[*at].0.start_ns) else {
             let text = left.iter().map(|(request, _)| format!("{request:?}\n"));
@@ -121,7 +121,7 @@ fn matched<'a>(trace: &Trace, answers: &'a Answers) -> Result<Vec<Found<'a>>, St
     }
 }
 
-/// The ledger's CPU time is what the threads had, and what is booked of it no more.
+/// Checks that the ledger's CPU time is what the threads had, and that no more of it is booked.
 fn check_ledger(trace: &Trace, accounts: &[Account]) -> Result<(), String> {
     for account in accounts {
         let tasks = &trace.truth.tasks;
@@ -139,7 +139,7 @@ fn check_ledger(trace: &Trace, accounts: &[Account]) -> Result<(), String> {
     Ok(())
 }
 
-/// All that must hold, for one trace; and how often the engine was right.
+/// Checks everything that must hold for one trace, and counts how often the engine was right.
 fn check(trace: &Trace, score: &mut Score) -> Result<(), String> {
     let (answers, accounts) = explained(trace);
     for (request, segments) in &answers {
@@ -159,7 +159,7 @@ fn check(trace: &Trace, score: &mut Score) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks at the segments of one request.
+/// Judges the segments of one request.
 fn judge(
     trace: &Trace,
     req: ReqNo,
@@ -170,7 +170,7 @@ fn judge(
     let end_ns = request.start_ns + request.latency_ns;
     let judge = Judge::new(trace, req, end_ns);
     score.request();
-    // When bytes came is not known of all of them.
+    // The arrival time of some bytes is unknown.
     let link = &trace.facts.links[trace.facts.reqs[req].asked.link];
     let untold = request.client.is_none() && link.untold;
     for segment in segments {
@@ -193,7 +193,7 @@ fn judge(
     Ok(())
 }
 
-/// The trace, one line an event, and its requests.
+/// The requests of a trace, and its events, one per line.
 fn events(trace: &Trace) -> String {
     let reqs = trace.facts.reqs.iter().map(|req| format!("{req:?}\n"));
     let lines = trace.events.iter().map(|event| {
@@ -203,26 +203,26 @@ fn events(trace: &Trace) -> String {
     reqs.chain(lines).collect()
 }
 
-/// What is measured never contradicts what happened; what is inferred, or whose work it is, is right about as often
-/// as it was.
+/// Clients and servers under load: measured segments never contradict what happened; inferred segments, and the
+/// attribution of work to requests, are right as often as `score.rs` demands.
 #[test]
 fn servers_under_load_are_explained_as_they_were() {
     explained_as_they_were(Waits::Nothing);
 }
 
-/// The same of servers that have timers.
+/// The same for servers that have timers.
 #[test]
 fn servers_with_timers_are_explained_as_they_were() {
     explained_as_they_were(Waits::Timers);
 }
 
-/// And of event loops that ask another server and serve others until it answers.
+/// The same for event loops that send a request to another server and serve others until it answers.
 #[test]
 fn servers_that_ask_and_go_on_are_explained_as_they_were() {
     explained_as_they_were(Waits::Answers);
 }
 
-/// And of those whose requests wait in a worker's queue.
+/// The same for servers whose requests wait in a worker's queue.
 #[test]
 fn servers_with_workers_are_explained_as_they_were() {
     explained_as_they_were(Waits::Workers);
@@ -247,7 +247,7 @@ fn explained_as_they_were(waits: Waits) {
     }
     let score = score.into_inner();
     println!("{many} traces, {score}");
-    // Of few traces shares are left to chance.
+    // With few traces, shares depend on chance.
     if many >= 10_000 {
         score.check_floors(match waits {
             Waits::Nothing => &WITHOUT_TIMERS,
@@ -261,7 +261,7 @@ fn explained_as_they_were(waits: Waits) {
 proptest! {
     #![proptest_config(cases(10))]
 
-    /// What is put together adds up to what each piece would have, and is nobody else's.
+    /// Merged segments add up to the same times as the single pieces, and no request's own time is also another's.
     #[test]
     fn few_segments_under_load_add_up_to_every_piece(
         numbers in numbers(),
@@ -279,7 +279,7 @@ proptest! {
         }
     }
 
-    /// What is known of other requests' walks makes no difference.
+    /// Each request gets the same answer if it is walked alone, without results of other requests' walks.
     #[test]
     fn each_walked_by_itself_requests_are_told_the_same(
         numbers in numbers(),

@@ -7,7 +7,7 @@
 //! RPCPROBE_PROPERTY_CASES=1000000 cargo test --test walk_properties under_load -- --nocapture
 //! ```
 //!
-//! looks at so many traces, and prints the score; `RPCPROBE_PROPERTY_SEED` gives others.
+//! checks this number of traces and prints the score; another `RPCPROBE_PROPERTY_SEED` gives other traces.
 
 mod after;
 mod bytes;

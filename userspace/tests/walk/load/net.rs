@@ -1,5 +1,5 @@
-//! Stream sockets and semaphores of the simulated kernel: what there is, and what calls do with it. How bytes get from
-//! one end to the other is in `bytes.rs`.
+//! Stream sockets and semaphores of the simulated kernel: their state, and what calls do with them. `bytes.rs` moves
+//! bytes from one end to the other.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,9 +16,9 @@ use crate::walk::truth::{Doing, TaskNo, Why};
 /// How bytes get from one end of a connection to the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Way {
-    /// A Unix socket: at once.
+    /// A Unix socket: immediately.
     Unix,
-    /// TCP over loopback: in a softirq, mostly of the sender's own call.
+    /// TCP over loopback: in a softirq, mostly inside the sender's own call.
     Loopback,
     /// TCP through devices, with queues.
     Devices,
@@ -31,14 +31,14 @@ pub struct Pipe {
     pub there: u64,
     pub taken: u64,
     pub capacity: u64,
-    /// As the kernel side knows it: its arrivals are told; somebody traced writes on it.
+    /// What the kernel side knows of it: whether its arrivals are reported, and whether a traced task writes to it.
     pub known: bool,
     pub has_writer: bool,
-    /// Its sender is traced, and so are the packets on their way.
+    /// Its sender is traced, and so its packets are reported.
     pub(super) tells_packets: bool,
-    /// What came before the connection was accepted: up to which byte, and when.
+    /// What arrived before the connection was accepted: up to which byte, and when.
     pub unaccepted: Option<(u64, u64)>,
-    /// Packets in the device's queue and on the link, first in first out.
+    /// Packets in the device's queue and on the link, first in, first out.
     pub(super) queued: VecDeque<usize>,
     pub(super) under_way: VecDeque<usize>,
 }
@@ -46,13 +46,13 @@ pub struct Pipe {
 pub struct Conn {
     pub way: Way,
     pub listener: usize,
-    /// Of the client, of the server.
+    /// The client's socket and the server's.
     pub sockets: [Object; 2],
     pub closed: [bool; 2],
     pub is_open: bool,
 }
 
-/// What a poll looks at.
+/// What a poll waits for.
 #[derive(Clone, Debug, Default)]
 pub struct Set {
     pub listener: Option<usize>,
@@ -60,7 +60,7 @@ pub struct Set {
     pub event: Option<usize>,
 }
 
-/// What tasks wait for, and the queue in which they do.
+/// What tasks wait for, and the name of the wait queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NetUntil {
     Bytes(LinkNo),
@@ -84,7 +84,7 @@ pub enum NetOp {
         link: LinkNo,
         end: u64,
     },
-    /// A packet of all that was put since byte `from` gets into the device's queue.
+    /// A packet with all bytes written since byte `from` enters the device's queue.
     Enqueue {
         link: LinkNo,
         from: u64,
@@ -97,13 +97,13 @@ pub enum NetOp {
         conn: usize,
         end: usize,
     },
-    /// From now on it works for those.
+    /// From now on the task works for the requests of this number.
     Label(u32),
-    /// All of the call under way was for those; of a poll what it did since it last slept.
+    /// The call under way was for these requests from its start; a poll, since it last slept.
     Relabel(u32),
     Begins(ReqNo),
     After(After),
-    /// A timer will fire the token then; or not.
+    /// `Arm`: a timer will fire the token at `due_ns`. `Disarm`: it will not.
     Arm {
         token: usize,
         due_ns: u64,
@@ -126,7 +126,7 @@ pub enum NetMoved {
         conn: usize,
         end: usize,
     },
-    /// So many are ready.
+    /// The number of ready descriptors.
     Ready,
     Waited(NetUntil),
     Slept {
@@ -134,7 +134,7 @@ pub enum NetMoved {
     },
 }
 
-/// What comes about when a token is fired.
+/// What happens when a token is fired.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Effect {
     Deliver { link: LinkNo, end: u64 },
@@ -154,11 +154,11 @@ pub struct Net {
     pub plan: Plan,
 }
 
-/// The descriptor of every socket.
+/// The descriptor number of every socket.
 pub const FD: i32 = 5;
 
 impl Net {
-    /// A connection that nobody has opened yet.
+    /// A connection that no task has opened yet.
     pub fn new_conn(&mut self, way: Way, listener: usize, capacity: u64) -> usize {
         let type_bits =
             if way == Way::Unix { rpcprobe::engine::event::TYPE_UNIX } else { TYPE_TCP };
@@ -187,13 +187,13 @@ impl Net {
         conn
     }
 
-    /// Whether packets come with that token. They do not while a CPU is in a call on a socket: the engine does not look
-    /// at whose bytes a softirq delivers there (docs/limits.md).
+    /// Whether the token delivers packets. Such an interrupt is not taken while the CPU is in a call on a socket: the
+    /// engine does not check whose bytes a softirq delivers there (docs/limits.md).
     pub fn is_awaited(&self, token: usize) -> bool {
         self.effects.contains_key(&token)
     }
 
-    /// Whether a read would not sleep: bytes, or the end.
+    /// Whether a read would not sleep: bytes are there, or the end.
     pub fn is_readable(&self, link: LinkNo) -> bool {
         let pipe = &self.pipes[link];
         pipe.there > pipe.taken || self.conns[link / 2].closed[link % 2]
@@ -206,7 +206,7 @@ pub fn on_socket(net: &Net, nr: u16, conn: usize, end: usize) -> Sys {
     Sys { nr, object: Some((object, FD)), category: category(object) }
 }
 
-/// As the kernel's own parts: what it does for a socket is its protocol's.
+/// The category of the kernel's time for a socket: that of its protocol.
 pub fn category(object: Object) -> Category {
     if object.type_bits == TYPE_TCP {
         Category::KernelTcp
@@ -309,7 +309,8 @@ impl Machine {
         self.label_ticks(no, self.truth.tasks[no].ticks.len(), whose);
     }
 
-    /// What a thread did before it turned to a request, since it last slept or worked for any, was its way there.
+    /// What a thread did before it turned to a request, since it last slept or worked for a request, is marked as its
+    /// way to the request.
     fn label_ticks(&mut self, no: TaskNo, before: usize, whose: u32) {
         let of = self.net.facts.whose[whose as usize].of.clone();
         if of.is_empty() {

@@ -1,4 +1,4 @@
-//! Servers of several designs, their clients, and who of them is traced.
+//! Servers of several designs, their clients, and which of them are traced.
 
 use rpcprobe::engine::event::{Event, Exec, What};
 
@@ -13,26 +13,28 @@ use crate::walk::programs::Act;
 use crate::walk::tape::Tape;
 use crate::walk::truth::{TaskNo, Truth, Why};
 
-/// How a server shares its work among threads.
+/// How a server divides its work among threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Design {
-    /// One thread polls, and does one after the other.
+    /// One thread polls, and handles one request after the other.
     #[default]
     Loop,
-    /// It reads all that is there before it answers the first.
+    /// One thread polls, and reads all requests that are there before it answers the first.
     Batch,
     /// A thread for each connection.
     Threads,
     /// Threads that all wait in accept().
     Accepters,
-    /// One thread reads, others answer: by a semaphore; by an eventfd or a condition variable.
+    /// One thread reads, others answer. The hand-over is by a semaphore (`Pool`), or by an eventfd or a condition
+    /// variable (`EventPool`).
     Pool,
     EventPool,
     /// One thread accepts, others read and answer.
     Connections,
-    /// One thread reads and answers, others work in between.
+    /// One thread reads and answers, others do the work in between.
     HandBack,
-    /// A thread for each connection reads and answers; others work in between, one after the other, and wake it.
+    /// A thread for each connection reads and answers. Workers do the work in between, one request after the other, and
+    /// wake it.
     Workers,
 }
 
@@ -52,7 +54,7 @@ impl Design {
         matches!(self, Design::Pool | Design::Connections | Design::Workers)
     }
 
-    /// Tells a worker that there is something to take.
+    /// Tells a worker that there is a job.
     pub fn handed(self) -> Act {
         match self.by_semaphore() {
             true => Act::Load(Step::SemaphorePost(HANDED)),
@@ -60,7 +62,7 @@ impl Design {
         }
     }
 
-    /// What a worker does over and over.
+    /// What a worker does repeatedly.
     pub fn worker(self) -> [Act; 2] {
         let wait = match self.by_semaphore() {
             true => Act::Load(Step::SemaphoreWait { number: HANDED, is_lock: false }),
@@ -85,7 +87,7 @@ impl Design {
 pub enum Waits {
     Nothing,
     Timers,
-    /// Answers to what an event loop has asked another server; it goes on meanwhile.
+    /// Answers to what an event loop has asked another server; the loop goes on meanwhile.
     Answers,
     /// Their turn in a worker's queue.
     Workers,
@@ -101,14 +103,14 @@ pub struct Trace {
     pub events: Vec<Event>,
     pub truth: Truth,
     pub facts: Facts,
-    /// Of each connection.
+    /// By connection.
     pub ways: Vec<Way>,
     pub design: Design,
     /// Whether clients and servers are traced.
     pub traced: [bool; 2],
 }
 
-/// The listeners: of the server, and of the one behind it.
+/// The listeners of the front server and of the server behind it.
 pub const FRONT: usize = 0;
 const BEHIND: usize = 1;
 
@@ -126,7 +128,7 @@ pub fn simulate(numbers: Vec<u16>, waits: Waits) -> Trace {
 }
 
 impl Machine {
-    /// Until all clients are gone and whoever is left waits, or a while has passed.
+    /// Runs until all clients are gone and the remaining tasks wait, or until a while has passed.
     fn run_load(&mut self) {
         const REST_NS: u64 = 300;
         let mut over_ns = None;
@@ -150,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// The choices, and the tasks that are there from the begin. Whether clients and servers are traced.
+    /// Makes the choices and adds the initial tasks. Returns whether clients and servers are traced.
     fn set_up_load(&mut self, waits: Waits) -> [bool; 2] {
         let cpus = self.tape.length(4) as usize;
         self.cpus = vec![0; cpus];
@@ -223,7 +225,7 @@ impl Machine {
         traced
     }
 
-    /// A task that nobody traces, which begins in a while.
+    /// Adds an untraced task, which begins after a while.
     fn add_untraced(&mut self, tid: u32, comm: &str, acts: Vec<Act>) {
         let task = self.add(Task { traced: false, ..Task::new(tid, tid, comm) });
         let token = self.token();
@@ -253,7 +255,7 @@ impl Machine {
         let design = self.net.plan.design;
         let mut acts = self.chores();
         match self.tape.pick(4) {
-            // Several connections at once, with a server that does not wait for the end of one.
+            // Several connections at once, to a server that does not wait for one of them to end.
             3 if design.polls() || matches!(design, Design::Threads | Design::Workers) => {
                 acts.extend(self.rounds_at_once(way, rounds.max(2)));
             }
@@ -281,7 +283,7 @@ impl Machine {
         (self.tape.length(12), self.tape.length(12))
     }
 
-    /// Requests one after the other, on a connection for each or for all.
+    /// Requests one after the other, each on its own connection or all on one.
     fn rounds(&mut self, way: Way, rounds: u64) -> Vec<Act> {
         let alone = rounds == 1 || self.tape.once_in(2);
         let mut acts = Vec::new();
@@ -306,7 +308,7 @@ impl Machine {
     }
 
     fn rounds_at_once(&mut self, way: Way, rounds: u64) -> Vec<Act> {
-        // Large enough for all: who writes on the one does not read from the other.
+        // Large enough for all bytes: a client that writes on one connection does not read from the other.
         let conns = [0, 1].map(|_| self.net.new_conn(way, FRONT, 64));
         let set = self.new_set(None, None);
         self.net.sets[set].links = conns.map(|conn| reads(conn, CLIENT)).to_vec();
@@ -369,7 +371,7 @@ impl Machine {
         }
     }
 
-    /// And with one whose client has closed it.
+    /// What a server does with a connection that its client has closed.
     pub fn ended(&mut self, conn: usize, end: usize) -> Vec<Act> {
         for set in &mut self.net.sets {
             set.links.retain(|link| *link != reads(conn, end));
@@ -377,7 +379,7 @@ impl Machine {
         vec![Act::Load(Step::For(Vec::new())), Act::Load(Step::Close { conn, end, req: None })]
     }
 
-    /// What it does with a message it has whole; `again`: it then reads on.
+    /// What a server does with a message that it has read whole; `again`: it then reads on.
     pub fn taken_up(&mut self, no: TaskNo, req: ReqNo, again: Option<Act>) -> Vec<Act> {
         let conn = self.net.facts.reqs[req].conn;
         let serve = vec![Act::Load(Step::Serve(req))];
@@ -426,7 +428,7 @@ impl Machine {
         acts
     }
 
-    /// All that a server does for a request but to read and to answer it.
+    /// All that a server does for a request, except reading and answering it.
     pub fn work(&mut self, req: ReqNo) -> Vec<Act> {
         let mut acts = self.chores();
         if self.is_behind(self.net.facts.reqs[req].conn) {
@@ -467,8 +469,8 @@ impl Machine {
         self.load_acts(no, steps);
     }
 
-    /// An event loop asks for the sake of a request, on a connection where it waits for nothing, and looks for the answer where it
-    /// looks for all else.
+    /// An event loop sends a request to the server behind on behalf of `req`, on a connection where it waits for no
+    /// answer, and polls for the answer together with everything else.
     pub fn ask_on(&mut self, no: TaskNo, req: ReqNo) {
         let idle = self.net.plan.idle.pop();
         let conn = idle.unwrap_or_else(|| self.net.new_conn(Way::Loopback, BEHIND, 64));
@@ -486,7 +488,7 @@ impl Machine {
         self.load_acts(no, steps);
     }
 
-    /// What it does with the answer.
+    /// What an event loop does with the answer of the server behind.
     pub fn answered(&mut self, child: ReqNo) -> Vec<Act> {
         let Req { conn, parent, .. } = self.net.facts.reqs[child];
         let Some(req) = parent.filter(|_| self.net.plan.goes_on) else { return Vec::new() };
@@ -497,7 +499,7 @@ impl Machine {
         acts
     }
 
-    /// Now and then a computation.
+    /// Sometimes a computation.
     pub fn computes(&mut self) -> Vec<Act> {
         if self.tape.once_in(2) {
             vec![Act::Compute]
@@ -506,7 +508,7 @@ impl Machine {
         }
     }
 
-    /// Zero to two things that take time, without waiting for others.
+    /// Zero to two things that take time and do not wait for other tasks.
     fn chores(&mut self) -> Vec<Act> {
         let count = self.tape.pick(3);
         let mut chores = Vec::new();

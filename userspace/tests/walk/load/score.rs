@@ -1,5 +1,5 @@
-//! How often the engine is right about for whom threads work and what requests wait for: counted over many traces,
-//! by rule and evidence.
+//! How often the engine is right about which requests threads work for and what requests wait for, counted over many
+//! traces, by rule and evidence.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ impl Share {
     }
 }
 
-/// What a segment is, and how it is known: work that is told to be for several is of its own kind, whatever its evidence.
+/// How a segment is known. Work reported as shared by several requests is a class of its own, whatever its evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Known {
     Measured,
@@ -49,44 +49,47 @@ impl Known {
 pub struct Score {
     requests: u64,
     rules: BTreeMap<(Known, &'static str, &'static str), Share>,
-    /// Work that is said to be a request's.
+    /// Work that the engine attributes to a request.
     said: BTreeMap<(Known, String), Share>,
-    /// Work of a server that is one request's and nobody else's, and was the only thing done for it: what of it
-    /// is shown.
+    /// Work of a server that was for one request alone, while nothing else was done for that request: how much of it
+    /// the engine shows.
     shown: BTreeMap<String, Share>,
-    /// And what is shown instead, by rule.
+    /// What the engine shows instead, by rule.
     instead: BTreeMap<(String, &'static str, &'static str), u64>,
-    /// By design, how sure they are (`None`: none is told), and whether they are right.
+    /// By design: the certainty of the parent named (`None`: none is named), and whether it is right.
     parents: BTreeMap<(String, Option<Certainty>, bool), u64>,
 }
 
-/// Of parents, in a hundred. None that is sure may be wrong. For those of real servers see `experiments/trees`.
+/// Bounds for parents, in percent. No parent reported as sure may be wrong. For parents with real servers, see
+/// `experiments/trees`.
 struct Parents {
-    /// How many may be wrong of those told as likely, and as guessed.
+    /// How many of the parents reported as likely, and of those reported as guessed, may be wrong.
     likely: f64,
     guessed: f64,
-    /// How many may not be told, of as many as are, but where requests are handed back and forth in memory.
+    /// How many parents may be missing, relative to those reported. Designs that hand requests back and forth in memory
+    /// are exempt.
     untold: f64,
 }
 
-/// What was found out how often it is right.
+/// How often the engine was found to be right, as bounds.
 pub struct Floors {
-    /// What must not be exceeded.
+    /// Upper bounds.
     parents: Parents,
-    /// Percent of all requests' time that may be told wrong, whatever the rule.
+    /// Upper bound, in percent of all requests' time, on what is explained wrongly, whatever the rule.
     wrong: f64,
-    /// What must not fall below so many percent of its nanoseconds: by evidence, rule, and category or work. The percentage
-    /// before is that of 10,000 traces of seed 1, in November 2026; the bound is the least of that and of other
-    /// seeds, rounded down. Measured waits that are not listed are hardly ever wrong.
+    /// Lower bounds on the percentage of right nanoseconds, by evidence, rule, and category or work. The first
+    /// percentage is that of 10,000 traces of seed 1, in November 2026. The second is the bound: the least of this and
+    /// of other seeds, rounded down. Measured waits that are not listed are hardly ever wrong.
     rules: &'static [(Known, Rule, &'static str, f64, f64)],
-    /// The same of what servers compute for one request, alone: how much of it is shown.
+    /// The same for what servers compute for one request alone: how much of it is shown.
     shown: &'static [(Design, f64, f64)],
-    /// And of the time in which a request was put off until a timer of its server was due: shown as `sleep`.
+    /// The same for the time in which a request was put off until a timer of its server was due: how much is shown as
+    /// `sleep`.
     put_off: &'static [(Design, f64, f64)],
 }
 
 pub const WITHOUT_TIMERS: Floors = Floors {
-    // Of 12,476, all right, none is told as a guess.
+    // All of 12,476 parents are right, and none is reported as guessed.
     parents: Parents { likely: 0.0, guessed: 10.0, untold: 0.0 },
     wrong: 1.22,
     rules: &[
@@ -126,7 +129,7 @@ pub const WITHOUT_TIMERS: Floors = Floors {
 };
 
 pub const WITH_TIMERS: Floors = Floors {
-    // Of 3,561 likely ones 5 were wrong, of 11 guessed ones 3.
+    // Of 3,561 likely parents 5 were wrong, of 11 guessed ones 3.
     parents: Parents { likely: 0.5, guessed: 50.0, untold: 0.5 },
     wrong: 2.39,
     rules: &[
@@ -178,7 +181,7 @@ pub const WITH_TIMERS: Floors = Floors {
 };
 
 pub const WITH_ANSWERS: Floors = Floors {
-    // Of 54,875, 40 are wrong, all of them among the 516 guessed ones; 437 are not told, 434 of them in batches.
+    // Of 54,875 parents 40 are wrong, all of them among the 516 guessed ones; 437 are missing, 434 of them in batches.
     parents: Parents { likely: 0.0, guessed: 9.0, untold: 2.0 },
     wrong: 0.59,
     rules: &[
@@ -189,7 +192,7 @@ pub const WITH_ANSWERS: Floors = Floors {
         (Known::Measured, Rule::WakeUp, WORK, 92.9, 91.0),
         (Known::Measured, Rule::Ready, "queue.socket", 99.8, 99.7),
         (Known::Measured, Rule::Wire, "wire.stack", 99.7, 99.6),
-        // Of what k requests share a k-th can be right.
+        // Of the time that k requests share, a k-th can be right.
         (Known::Shared, Rule::Asked, WORK, 72.2, 69.0),
         (Known::Modelled, Rule::Asked, WORK, 85.8, 85.5),
         (Known::Modelled, Rule::Charge, "idle.peer", 98.9, 98.5),
@@ -206,7 +209,7 @@ pub const WITH_ANSWERS: Floors = Floors {
 };
 
 pub const WITH_WORKERS: Floors = Floors {
-    // Of 14,328, 10 are wrong: 8 of the 13,301 likely ones, 2 of 1,027 guessed ones; 92 are not told.
+    // Of 14,328 parents 10 are wrong: 8 of the 13,301 likely ones, 2 of the 1,027 guessed ones; 92 are missing.
     parents: Parents { likely: 0.1, guessed: 1.0, untold: 0.8 },
     wrong: 1.79,
     rules: &[
@@ -222,23 +225,23 @@ pub const WITH_WORKERS: Floors = Floors {
         (Known::Modelled, Rule::End, WORK, 100.0, 99.9),
         (Known::Modelled, Rule::WakeUp, WORK, 98.5, 98.0),
         (Known::Modelled, Rule::Helper, WORK, 66.9, 66.5),
-        // Between two wake-ups the call of the first is not for the second's request.
+        // Between two wake-ups, the call that made the first is not for the second's request.
         (Known::Modelled, Rule::Turn, WORK, 80.3, 80.0),
         (Known::Modelled, Rule::Turn, "queue.app", 99.9, 99.9),
         (Known::Modelled, Rule::Claimed, "queue.app", 94.8, 94.5),
     ],
-    // What it does after it has handed work on is counted, too.
+    // What the thread does after it has handed work on is counted, too.
     shown: &[(Design::Workers, 82.4, 82.0)],
     put_off: &[],
 };
 
-/// What other waits that are measured must not fall below.
+/// Lower bound for measured waits that are not listed.
 const OTHER_WAITS: f64 = 99.9;
 
-/// Percent of requests' time, at most, of which nothing is known: 0.4 were.
+/// Upper bound, in percent of all requests' time, on unattributed time: it was 0.4.
 const MOST_UNATTRIBUTED: f64 = 0.6;
 
-/// Below that, shares are left to chance.
+/// Below this time, shares depend on chance.
 const LEAST_NS: u64 = 10_000;
 
 const WORK: &str = "work";
@@ -260,7 +263,7 @@ impl Score {
         }
     }
 
-    /// A nanosecond of the work of a server's thread, and what is shown of it.
+    /// Counts a nanosecond of the work of a server's thread, and what is shown of it.
     pub fn worked(&mut self, design: Design, tid: u32, shown: &Segment) {
         let on_cpu = shown.category.is_on_cpu() || shown.category == Category::WireStack;
         let right = on_cpu && shown.tid == tid;
@@ -272,7 +275,7 @@ impl Score {
         self.shown.entry(format!("{design:?}")).or_default().add(1, u64::from(right));
     }
 
-    /// A nanosecond in which a request waits for a timer of its server's.
+    /// Counts a nanosecond in which a request waits for a timer of its server.
     pub fn put_off(&mut self, design: Design, shown: &Segment) {
         let right = shown.category == Category::Sleep;
         let key = put_off(design);
@@ -283,7 +286,8 @@ impl Score {
         self.shown.entry(key).or_default().add(1, u64::from(right));
     }
 
-    /// Which request the engine says that one was made for, `Some(None)`: one that never was; and how sure that is.
+    /// Counts a parent: `truth` is the real one, `said` the one that the engine names (`Some(None)`: a request that
+    /// never was), and `certainty` how sure it is.
     pub fn parent(
         &mut self,
         design: Design,
@@ -298,7 +302,7 @@ impl Score {
         *self.parents.entry((format!("{design:?}"), certainty, right)).or_default() += 1;
     }
 
-    /// Fails where more parents are wrong, or more are not told, than has been.
+    /// Fails if more parents are wrong, or more are missing, than the bounds allow.
     fn check_parents(&self, parents: &Parents) {
         let bounds = [
             (Certainty::Sure, 0.0),
@@ -327,7 +331,7 @@ impl Score {
         }
     }
 
-    /// Fails where the engine was right less often than it has been.
+    /// Fails if the engine was right less often than the bounds demand.
     pub fn check_floors(&self, floors: &Floors) {
         self.check_parents(&floors.parents);
         let mut all_ns = 0;

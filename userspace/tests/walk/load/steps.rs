@@ -15,20 +15,20 @@ use crate::walk::programs::{wakes, Act};
 use crate::walk::story::{condition, socket, ACCEPT, CLOSE, CONNECT, FUTEX, RECVFROM, SENDTO};
 use crate::walk::truth::{TaskNo, Why};
 
-/// The end of a connection that asks, and the one that answers.
+/// The end of a connection that sends requests, and the end that answers.
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
 
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Opens a connection, for that request alone or for all that follow.
+    /// Opens a connection, for this request alone or for all that follow.
     Connect(usize, Option<ReqNo>),
     Close {
         conn: usize,
         end: usize,
         req: Option<ReqNo>,
     },
-    /// `last`: of the message.
+    /// `last`: whether this is the last part of the message.
     Send {
         conn: usize,
         end: usize,
@@ -36,30 +36,30 @@ pub enum Step {
         req: ReqNo,
         last: bool,
     },
-    /// Reads what is there; `whole`: and goes on until a message is whole.
+    /// Reads what is there; if `whole`, goes on until a message is whole.
     Receive {
         conn: usize,
         end: usize,
         whole: bool,
     },
     Accept(usize),
-    /// Accepts for ever, and does with each connection what the server does.
+    /// Accepts forever, and does with each connection what the server does.
     AcceptAll(usize),
     Poll(usize),
-    /// Looks at what a poll has found ready, and does it.
+    /// Looks at what a poll has found ready, and handles it.
     Dispatch(usize),
     SemaphoreWait {
         number: usize,
         is_lock: bool,
     },
     SemaphorePost(usize),
-    /// From now on it works for those.
+    /// From now on the thread works for these requests.
     For(Vec<ReqNo>),
-    /// For what it did before it turned to a request: see [`Local::between`].
+    /// From now on the thread works for what it did before it turned to a request: see [`Local::between`].
     Between,
     /// The client asks, and waits for the answer.
     Ask(ReqNo),
-    /// The client asks several at once, on a connection each, and takes the answers as they come.
+    /// The client sends several requests at once, each on its own connection, and reads the answers as they come.
     AskAll {
         set: usize,
         reqs: Vec<ReqNo>,
@@ -71,22 +71,22 @@ pub enum Step {
     /// The server works on a request it has, and answers it or hands it on.
     Serve(ReqNo),
     Answer(ReqNo),
-    /// Of what it has read in one go.
+    /// Serves the requests that the thread has read in one go.
     ServeBatch,
-    /// Work is put where others take it from.
+    /// Work is put where other threads take it from.
     Hand(ReqNo),
     HandConnection(usize),
     Take,
     Done(ReqNo),
     AnswerDone,
-    /// Asks another server for the sake of a request.
+    /// Sends a request to another server on behalf of a request.
     AskBehind(ReqNo),
-    /// The same, and goes on with others until the answer comes.
+    /// As `AskBehind`, but the thread goes on with other requests until the answer comes.
     AskOn(ReqNo),
-    /// Goes on with a request after a while, in that way.
+    /// Goes on with a request after a while, with this step.
     Delay(ReqNo, Box<Step>),
     Resume(ReqNo),
-    /// Of the lock that it took for the time.
+    /// Releases the lock that the request held meanwhile.
     LetGo(ReqNo),
     Sleep,
 }
@@ -101,14 +101,14 @@ pub enum After {
     Ended(ReqNo),
 }
 
-/// A thing to do that one thread leaves to another.
+/// Work that one thread leaves to another.
 #[derive(Clone, Copy, Debug)]
 pub enum Job {
     Message(ReqNo),
     Connection(usize),
 }
 
-/// What programs know of each other's doings, in memory.
+/// What programs know of each other, in memory.
 #[derive(Default)]
 pub struct Plan {
     pub design: Design,
@@ -122,7 +122,8 @@ pub struct Plan {
     pub all_clients: usize,
     pub asks_behind: bool,
     pub behind_alone: bool,
-    /// An event loop goes on while it waits for the server behind; its connections to that on which nothing is asked.
+    /// Whether an event loop goes on while it waits for the server behind; and its connections to that server on which
+    /// no answer is due.
     pub goes_on: bool,
     pub idle: Vec<usize>,
     pub lock: Option<Lock>,
@@ -130,7 +131,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A process has begun.
+    /// Notes that a process has begun.
     pub fn born(&mut self, task: TaskNo, comm: &str) {
         if comm == "client" {
             self.clients.push(task);
@@ -141,30 +142,30 @@ impl Plan {
 /// What one thread knows.
 #[derive(Default)]
 pub struct Local {
-    /// For whom it works between requests.
+    /// What it works for between requests: an index into `Facts::whose`.
     pub between: u32,
-    /// What it has read in one go.
+    /// The requests that it has read in one go.
     pub batch: Vec<ReqNo>,
     /// Its connection to the server behind.
     pub behind: Option<usize>,
-    /// Its wait ends after a time, at the latest; something was ready as it ended; it has something to do that is
-    /// due.
+    /// Whether its wait has a timeout; whether something was ready when the wait ended; whether a timer is due for it.
     pub timed: bool,
     pub found: bool,
     pub for_timer: bool,
 }
 
-/// What the threads of a server have a lock made of.
+/// What the lock of a server's threads is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lock {
     Mutex,
     Semaphore,
 }
 
-/// Work is handed on by this semaphore, or by this eventfd or condition variable; that one is a lock.
+/// `HANDED` is the semaphore by which work is handed on, `HANDED_EVENT` the eventfd or condition variable for the same;
+/// `LOCK` is the mutex or semaphore used as a lock.
 pub const HANDED: usize = 1;
 pub const LOCK: usize = 0;
-/// And from this one on of connections: their requests are worked on.
+/// From this semaphore on, one for each connection: its request has been worked on.
 const FIRST_DONE: usize = 2;
 pub const HANDED_EVENT: usize = 0;
 pub const DONE_EVENT: usize = 1;
@@ -180,7 +181,7 @@ impl Net {
     }
 }
 
-/// The link that an end reads, and the one it writes.
+/// The link that this end of a connection reads.
 pub fn reads(conn: usize, end: usize) -> LinkNo {
     2 * conn + (1 - end)
 }
@@ -219,7 +220,7 @@ impl Machine {
         }
     }
 
-    /// A new request on a connection, of that many bytes each way.
+    /// Adds a request to a connection, with this many bytes each way.
     pub fn new_req(
         &mut self,
         conn: usize,
@@ -260,7 +261,7 @@ impl Machine {
         req
     }
 
-    /// The request a connection's next bytes are of.
+    /// The request that the next bytes of a connection belong to.
     pub fn req_on(&self, conn: usize) -> Option<ReqNo> {
         let reqs = self.net.plan.on.get(conn)?;
         let facts = &self.net.facts;
@@ -382,7 +383,7 @@ impl Machine {
         self.call(wakes(SEMAPHORES + 16 * number as u64), does, Moved::Nothing(1))
     }
 
-    /// Steps that consist of others.
+    /// Expands steps that consist of others.
     fn compose(&mut self, no: TaskNo, step: Step) {
         match step {
             Step::Ask(req) => self.ask_steps(no, req),
@@ -484,7 +485,7 @@ fn leave_of(ops: &[Op]) -> usize {
     ops.iter().position(|op| matches!(op, Op::Leave(_))).expect("a call")
 }
 
-/// In the instant before the call returns.
+/// Inserts an operation in the instant before the call returns.
 fn insert_before_leave(ops: &mut Vec<Op>, op: Op) {
     let at = leave_of(ops);
     ops.insert(at, op);

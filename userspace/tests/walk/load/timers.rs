@@ -1,5 +1,5 @@
-//! Timers of programs: requests that go on after a while, in an event loop or in a pool whose workers wait for them, and
-//! in handlers that sleep; timeouts that run out for other requests, and for nobody.
+//! Timers of programs: requests that go on after a while, in an event loop or in a pool whose workers wait for them;
+//! handlers that sleep; timeouts that expire for other requests or for no request.
 
 use rpcprobe::model::Category;
 
@@ -13,11 +13,11 @@ use crate::walk::programs::{plain, Act};
 use crate::walk::story::{condition, FUTEX, POLL};
 use crate::walk::truth::{TaskNo, Why};
 
-/// Where a thread waits for nothing but time.
+/// Address of the futexes that are never woken, on which threads only wait for time to pass.
 const NOBODY: u64 = 0xa000;
 const ETIMEDOUT: i64 = 110;
 
-/// Something that is due at a time: what a request goes on with, or nobody's.
+/// A timer: when it is due, and the request and the step that go on then, or `None` if it belongs to no request.
 #[derive(Clone, Debug)]
 struct Pending {
     due_ns: u64,
@@ -27,16 +27,17 @@ struct Pending {
 /// The timers of the server that clients ask.
 #[derive(Default)]
 pub struct Timers {
-    /// There are some.
+    /// Whether the server has timers.
     pub on: bool,
-    /// A pool's workers wait for them, and not the thread that polls.
+    /// The workers of a pool wait for the timers, not the thread that polls.
     by_workers: bool,
-    /// The loop looks at them before it looks at what is ready.
+    /// The loop handles due timers before what is ready.
     first: bool,
-    /// One that is nobody's runs out so often.
+    /// Period of a timer that belongs to no request.
     every_ns: Option<u64>,
     pending: Vec<Pending>,
-    /// Requests take a lock of the program's own for the time; who has it, and who waits for it.
+    /// Whether requests hold a lock of the program's own while they are put off; which request holds it, and which wait
+    /// for it.
     locked: bool,
     holder: Option<ReqNo>,
     waiting: Vec<(ReqNo, Step)>,
@@ -47,7 +48,7 @@ impl Timers {
         self.pending.iter().map(|pending| pending.due_ns).min()
     }
 
-    /// The requests of those that are due.
+    /// The requests whose timers are due.
     fn due(&self, now_ns: u64) -> impl Iterator<Item = ReqNo> + '_ {
         let due = self.pending.iter().filter(move |pending| pending.due_ns <= now_ns);
         due.filter_map(|pending| pending.of.as_ref().map(|(req, _)| *req))
@@ -77,7 +78,7 @@ impl Machine {
             Timers { on: true, by_workers, first, every_ns, pending, locked, ..Timers::default() };
     }
 
-    /// What the thread that polls does with a request that it has worked on: now, or after a while.
+    /// What the thread that polls does with a request that it has worked on: `then`, now or after a while.
     pub fn then_by_loop(&mut self, req: ReqNo, then: Step) -> Step {
         match self.net.plan.timers.by_workers {
             true => then,
@@ -85,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// A worker answers it; or another one does, after a while.
+    /// A worker answers the request now, or some worker does after a while.
     pub fn then_by_worker(&mut self, req: ReqNo) -> Step {
         match self.net.plan.timers.by_workers {
             true => self.then(req, Step::Answer(req)),
@@ -114,7 +115,7 @@ impl Machine {
         timers.on && !timers.by_workers && self.net.sets[set].listener == Some(FRONT)
     }
 
-    /// Whose timers are due as a poll ends.
+    /// The requests whose timers are due as a poll ends.
     pub fn due_reqs(&self, set: usize) -> Vec<ReqNo> {
         match self.has_timers(set) {
             true => self.net.plan.timers.due(self.now_ns).collect(),
@@ -131,7 +132,7 @@ impl Machine {
         self.timed_call(no, (sys, until, Why::Readiness), next_ns, NetMoved::Ready)
     }
 
-    /// A call that waits until something comes about, and no longer than until then.
+    /// A call that waits for `until`, and no longer than until `due_ns`.
     fn timed_call(
         &mut self,
         no: TaskNo,
@@ -144,7 +145,7 @@ impl Machine {
             let wait = Op::Wait(Until::Net(until), why, Stage::Begin);
             return self.call(sys, vec![wait], Moved::Net(moved));
         };
-        // A timeout of 0 does not count as one.
+        // A timeout of 0 does not count as a timeout.
         self.local(no).timed = due_ns > self.now_ns;
         let token = self.token();
         let late_ns = self.tape.pick(4);
@@ -171,7 +172,7 @@ impl Machine {
         self.interrupts.retain(|interrupt| interrupt.token != Some(token));
     }
 
-    /// What a call that waited without looking at descriptors returns.
+    /// The return value of a call that waited without looking at descriptors.
     pub fn waited(&self, no: TaskNo, until: NetUntil) -> i64 {
         match self.net_met(no, until) {
             true => 0,
@@ -179,7 +180,8 @@ impl Machine {
         }
     }
 
-    /// Sleeps in the middle of what it does: in a call for that, in a poll of nothing, or for a futex that nobody wakes.
+    /// Sleeps in the middle of its work: in a call for sleeping, in a poll of nothing, or on a futex that is never
+    /// woken.
     pub fn sleep_ops(&mut self, no: TaskNo) -> Vec<Op> {
         let due_ns = self.now_ns + self.tape.length(200);
         let until = NetUntil::Never;
@@ -202,7 +204,7 @@ impl Machine {
         }
     }
 
-    /// A worker waits for work, and for what is due; `None`: it has some.
+    /// A worker waits for work and for the next timer. `None`: a timer is due already.
     pub fn wait_for_work(&mut self, no: TaskNo, sys: Sys, number: usize) -> Option<Vec<Op>> {
         let timers = &self.net.plan.timers;
         let next_ns = timers.next_ns().filter(|_| timers.by_workers && number == HANDED);
@@ -234,7 +236,7 @@ impl Machine {
         self.load_acts(no, vec![Step::For(Vec::new())]);
     }
 
-    /// The thread that polls does what is due, before or after what is ready.
+    /// The thread that polls handles due timers, before or after what is ready.
     pub fn with_due(&mut self, set: usize, ready: Vec<Act>) -> Vec<Act> {
         if !self.has_timers(set) {
             return ready;
@@ -273,7 +275,7 @@ impl Machine {
         delay.resumed_ns = Some(now_ns);
     }
 
-    /// The next that waits for the lock has it.
+    /// Gives the lock to the next request that waits for it.
     pub fn let_go(&mut self, no: TaskNo, req: ReqNo) {
         let timers = &mut self.net.plan.timers;
         if timers.holder != Some(req) {
@@ -290,7 +292,7 @@ impl Machine {
         self.any_acts(no, acts);
     }
 
-    /// A worker does the first thing that is due, if no other does.
+    /// A worker handles the first due timer, if no other worker does.
     pub fn take_due(&mut self, no: TaskNo) {
         let due = self.net.plan.timers.take_due(self.now_ns);
         let mut due = due.into_iter();

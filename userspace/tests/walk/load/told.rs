@@ -1,4 +1,4 @@
-//! What the records of calls on sockets tell: as the kernel side does.
+//! What the records of calls on sockets contain, as the kernel side fills them in.
 
 use rpcprobe::engine::event::{Io, Object, What};
 
@@ -7,12 +7,12 @@ use crate::walk::machine::Machine;
 use crate::walk::story::io;
 use crate::walk::truth::TaskNo;
 
-/// What the record of a call tells.
+/// What the record of a call contains.
 pub struct Told {
     pub io: Option<Io>,
     pub accepted_of_ns: Option<u64>,
     pub ret: i64,
-    /// It waits for readiness, and no longer than for a given time.
+    /// Whether it waits for readiness with a timeout.
     pub has_timeout: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Whether what the engine says of a request is what happened: segment by segment, nanosecond by nanosecond.
+//! Judges whether the engine's answer to a request is what happened: segment by segment, nanosecond by nanosecond.
 
 use rpcprobe::model::{Category, Evidence, Rule, Segment};
 
@@ -7,12 +7,12 @@ use super::net::Way;
 use super::programs::Trace;
 use crate::walk::truth::{Away, Doing, TaskNo, Tick, Why};
 
-/// What a thread was in a nanosecond.
+/// The state of a thread in a nanosecond.
 #[derive(Clone, Copy)]
 enum State<'t> {
     On(Tick),
     Runnable(&'t Away),
-    /// Asleep, or not there yet.
+    /// Asleep, or new and not woken yet.
     Off(&'t Away),
     Unborn,
 }
@@ -22,7 +22,7 @@ enum State<'t> {
 pub struct Verdict {
     pub ns: u64,
     pub right_ns: u64,
-    /// What a state of a thread, a queue or the wire contradicts: nothing can excuse that.
+    /// The state of a thread, a queue or the wire that the segment contradicts. Nothing excuses this.
     pub false_state: Option<String>,
 }
 
@@ -83,11 +83,11 @@ impl<'t> Judge<'t> {
         }
     }
 
-    /// Whether the segment is right in that nanosecond, as far as it says for whom a thread works or what it waits
-    /// for.
+    /// Whether the segment is right in this nanosecond, as far as it says which request a thread works for or what the
+    /// request waits for.
     ///
     /// # Errors
-    /// Says what it contradicts.
+    /// Says what the segment contradicts.
     fn at(&self, segment: &Segment, task: TaskNo, at_ns: u64) -> Result<bool, String> {
         let state = self.state(task, at_ns);
         let ours = self.trace.facts.messages(self.req);
@@ -104,18 +104,18 @@ impl<'t> Judge<'t> {
                 if inside || { ours }.any(lies) {
                     return Ok(true);
                 }
-                // Nothing tells of a softirq that delivers late what came over loopback.
+                // No record tells of a softirq that delivers bytes over loopback late.
                 let late = |message: Message| self.is_under_way(message, at_ns);
                 let over_loopback = |message: &Message| self.way(*message) == Way::Loopback;
                 let facts = &self.trace.facts;
                 if facts.messages(self.req).filter(over_loopback).any(late) {
                     return Ok(false);
                 }
-                // A writer that lost its CPU in the middle of its call may not have got to write.
+                // A writer that lost its CPU in the middle of its call may not have written yet.
                 if facts.messages(self.req).any(|message| self.is_unwritten(message, at_ns)) {
                     return Ok(false);
                 }
-                // Or it does not wait for these: they are others'.
+                // Or the bytes that it waits for belong to other requests.
                 match facts.others(self.req).any(|message| lies(message) || late(message)) {
                     true => Ok(false),
                     false => Err("no bytes are there".into()),
@@ -127,18 +127,18 @@ impl<'t> Judge<'t> {
                     opened.established_ns.is_some_and(|ns| ns <= at_ns)
                         && opened.accepted_ns.is_none_or(|ns| at_ns < ns)
                 };
-                // That of the request; or of one that was made for it, at the server of that.
+                // The connection of the request, or that of a request made for it, at the server of the latter.
                 let is_there = |req: ReqNo| req == self.req || self.is_of_server(task, req);
                 let mut family = facts.family(self.req).filter(|req| is_there(*req));
                 if family.any(|req| waits(&facts.opened[facts.reqs[req].conn])) {
                     Ok(true)
                 } else if facts.opened.iter().any(waits) {
-                    Ok(false) // another's
+                    Ok(false) // another request's
                 } else {
                     Err("no connection waits".into())
                 }
             }
-            // Nobody works for what waits.
+            // A request that waits has no thread working for it.
             Category::QueueApp => Ok(!self.works_alone(state)
                 && self.only_worker(at_ns).is_none()
                 && !self.waits_for_timer(at_ns)),
@@ -191,7 +191,7 @@ impl<'t> Judge<'t> {
         Ok(self.is_for(tick))
     }
 
-    /// A fault or interrupt of which there is no record before the end of the request.
+    /// Whether this is a fault or interrupt without a record before the end of the request.
     fn is_told_late(&self, task: TaskNo, at_ns: u64, doing: Doing) -> bool {
         matches!(doing, Doing::Fault | Doing::Softirq | Doing::Hardirq)
             && (at_ns..self.end_ns).all(|later_ns| match self.state(task, later_ns) {
@@ -200,7 +200,7 @@ impl<'t> Judge<'t> {
             })
     }
 
-    /// Whether a thread works for the request then, be it among others.
+    /// Whether a thread works for the request then, possibly among others.
     fn is_for(&self, tick: Tick) -> bool {
         let facts = &self.trace.facts;
         let whose = &facts.whose[tick.whose as usize];
@@ -213,7 +213,7 @@ impl<'t> Judge<'t> {
         whose.of.len() == 1 && !whose.loose && self.is_for(tick)
     }
 
-    /// Whether a thread, off its CPU or not, has this request then and no other.
+    /// Whether a thread, on or off its CPU, has this request then and no other.
     fn had_alone(&self, task: TaskNo, at_ns: u64) -> bool {
         let truth = &self.trace.truth;
         let tick = truth.tasks[task].ticks[(at_ns - truth.start_ns) as usize];
@@ -221,7 +221,8 @@ impl<'t> Judge<'t> {
         whose.of.len() == 1 && !whose.loose && self.is_for(tick)
     }
 
-    /// The thread of the request's server, or of those behind, that computes for it, while no other works for it.
+    /// The thread of the request's server, or of a server behind it, that computes for the request, if no other thread
+    /// works for it.
     pub fn only_worker(&self, at_ns: u64) -> Option<u32> {
         let facts = &self.trace.facts;
         let mut found = None;
@@ -237,7 +238,7 @@ impl<'t> Judge<'t> {
             let serves = served.server_tgid == task.tgid
                 && served.received_ns.is_some_and(|ns| ns <= at_ns)
                 && answer_ns.is_none_or(|ns| at_ns < ns);
-            // In a call it may have handed the request on.
+            // In a call the thread may have handed the request on.
             let computes = tick.doing == Doing::User;
             if !alone || !serves || !computes || !task.traced || found.is_some() {
                 return None;
@@ -257,7 +258,7 @@ impl<'t> Judge<'t> {
         at_ns: u64,
     ) -> Result<bool, String> {
         match state {
-            // It may have begun as the turn of others, before whose end the thread rested.
+            // The wait may have begun as the turn of other requests, before whose end the thread rested.
             State::Off(away) => {
                 let fits = waits_so(segment.category, away);
                 let ends = at_ns + 1 == segment.end_ns() && self.had_alone(task, at_ns);
@@ -270,7 +271,7 @@ impl<'t> Judge<'t> {
         }
     }
 
-    /// The request waits for a timer of its own: it was put off, or its thread sleeps.
+    /// Whether the request waits for a timer of its own: it was put off, or its thread sleeps.
     fn sleeps(
         &self,
         segment: &Segment,
@@ -281,10 +282,10 @@ impl<'t> Judge<'t> {
         let off = |away: &Away| matches!(away.why, Why::Readiness | Why::Condition | Why::Timer);
         match self.put_off(at_ns) {
             Some(delay) if at_ns < delay.due_ns => Ok(true),
-            // It is due late, while the thread rests.
+            // The timer expires late, while the thread rests.
             Some(_) => Ok(matches!(state, State::Off(away) if off(away))),
             None => {
-                // Whoever for: if the thread has the request, that waits until it is awake.
+                // Whichever request the thread sleeps for: if it has this request, the request waits until it is awake.
                 let fits = self.waits(segment, task, state, at_ns)?;
                 let own = segment.rule != Some(Rule::Timer) || self.had(task, at_ns);
                 Ok(fits && own && !matches!(state, State::Off(away) if away.why != Why::Timer))
@@ -292,7 +293,7 @@ impl<'t> Judge<'t> {
         }
     }
 
-    /// The request, or one that was made for it, was put off, and its server has not gone on with it.
+    /// The delay of the request, or of a request made for it, whose server has not gone on with it yet.
     fn put_off(&self, at_ns: u64) -> Option<&'t Delay> {
         let facts = &self.trace.facts;
         facts.delays.iter().find(|delay| {
@@ -302,7 +303,7 @@ impl<'t> Judge<'t> {
         })
     }
 
-    /// And it is not due yet.
+    /// Whether such a delay is not due yet.
     pub fn waits_for_timer(&self, at_ns: u64) -> bool {
         self.put_off(at_ns).is_some_and(|delay| at_ns < delay.due_ns)
     }
@@ -336,7 +337,7 @@ impl<'t> Judge<'t> {
         }
     }
 
-    /// Some byte of the message is in its reader's socket, and has not been taken.
+    /// Whether some byte of the message is in its reader's socket and has not been read.
     fn lies_unread(&self, message: Message, at_ns: u64) -> bool {
         let link = &self.trace.facts.links[message.link];
         (message.from..message.to).any(|byte| {
@@ -354,7 +355,7 @@ impl<'t> Judge<'t> {
         (message.from..message.to).any(|byte| put.of(byte).is_none_or(|ns| at_ns < ns))
     }
 
-    /// Some byte of the message has been written, and is not in its reader's socket.
+    /// Whether some byte of the message has been written and is not in its reader's socket.
     fn is_under_way(&self, message: Message, at_ns: u64) -> bool {
         let link = &self.trace.facts.links[message.link];
         (message.from..message.to).any(|byte| {
@@ -363,7 +364,7 @@ impl<'t> Judge<'t> {
         })
     }
 
-    /// Some byte of the message has not come to its reader's socket.
+    /// Whether some byte of the message has not reached its reader's socket.
     fn is_awaited(&self, message: Message, at_ns: u64) -> bool {
         let link = &self.trace.facts.links[message.link];
         (message.from..message.to).any(|byte| link.there.of(byte).is_none_or(|ns| at_ns < ns))
@@ -397,7 +398,7 @@ impl<'t> Judge<'t> {
         };
         match facts.messages(self.req).any(fits) {
             true => Ok(true),
-            // Others' messages are.
+            // Messages of other requests are there.
             false if facts.others(self.req).any(fits) => Ok(false),
             false => Err("nothing is there".into()),
         }

@@ -1,9 +1,9 @@
-//! What each act is made of: other acts, and steps in system calls and out of them.
+//! What each act consists of: other acts, and steps inside and outside of system calls.
 
 use super::*;
 
 impl Machine {
-    /// A task has nothing left to do: its next act, in operations.
+    /// A task has nothing left to do: expands its next act into operations.
     pub fn next_act(&mut self, no: TaskNo) {
         let act = self.tasks[no].acts.pop_front().expect("programs end by leaving");
         self.maybe_interrupt();
@@ -16,7 +16,7 @@ impl Machine {
         Op::Run(self.tape.length(longest))
     }
 
-    /// A call: entry, some work, what it does, some work, exit, and back in user mode.
+    /// A call: entry, some work, its effects, some work, exit, and the return to user mode.
     pub fn call(&mut self, sys: Sys, does: Vec<Op>, moved: Moved) -> Vec<Op> {
         let mut ops = vec![self.run(3), Op::Enter(sys), self.run(5)];
         ops.extend(does);
@@ -249,7 +249,7 @@ impl Machine {
                     self.plan.threads.iter().any(|&t| self.tasks[t].tgid == self.tasks[no].tgid);
                 if others && !matches!(self.tasks[no].acts.front(), Some(Act::Unlock(CLIENT_LOCK)))
                 {
-                    // Once more, with the lock.
+                    // Again, with the lock.
                     return vec![Act::Lock(CLIENT_LOCK), Act::Ask, Act::Unlock(CLIENT_LOCK)];
                 }
                 self.plan.asked += 1;
@@ -290,7 +290,7 @@ impl Machine {
                     acts.extend(self.busy());
                 }
                 if pool {
-                    // Answers only once it has let go of the lock.
+                    // The thread answers only after it has released the lock.
                     self.tasks[no].acts.insert(1, Act::Respond(trip));
                     self.tasks[no].acts.insert(2, Act::Serve);
                 } else {
@@ -369,7 +369,7 @@ impl Machine {
         acts
     }
 
-    /// What a thread of the free pool does with what its read brought.
+    /// What a thread of the free pool does with what it has read.
     pub fn serve_read(&mut self, no: TaskNo) {
         let bytes = self.tasks[no].moved as u64;
         if bytes == 0 {

@@ -1,14 +1,14 @@
-//! Which write brought the bytes that woke a task or that it found, and whose they are.
+//! Which write brought the bytes that woke a task or that it found, and which request the bytes belong to.
 
 use super::*;
 
 impl<'t> Walk<'t> {
-    /// If this is where a message came in, found ready or being written: its write.
+    /// If a message came in here, found ready or while it was being written: its write.
     pub(super) fn arrival(&mut self, task: TaskNo, no: CallNo) -> Option<CallNo> {
         let read = &self.truth.calls[no];
         let (bytes, write) = self.brought(read)?;
         if read.exit_ns > self.asked.end_ns {
-            // What it brings is known at its end.
+            // What a read brings is known only at its end.
             self.saw_unended = true;
             return None;
         }
@@ -28,7 +28,7 @@ impl<'t> Walk<'t> {
         if slept || !(ours || back) || (ours && self.reads_on(task, &bytes)) {
             return None;
         }
-        // Was it woken for them, to read them later?
+        // Was the task woken for these bytes, to read them later?
         let w = &self.truth.calls[write];
         let woken = self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).rfind(
             |away| (w.enter_ns..=read.enter_ns).contains(&away.to_ns) && self.woke(away, write),
@@ -43,13 +43,14 @@ impl<'t> Walk<'t> {
         Some(write)
     }
 
-    /// Whether a member wrote that, not before it was asked.
+    /// Whether a member made this write, and not before it had read the request.
     pub(super) fn of_member(&self, write: CallNo) -> bool {
         let write = &self.truth.calls[write];
         self.members.contains(&write.task) && !self.unasked(write.task, write.exit_ns)
     }
 
-    /// Whether what the writer had read before came from a member, or from one in the process of whom that is so.
+    /// Whether a member wrote what the writer had read before, or a thread of the same process for which the same
+    /// holds.
     pub(super) fn leads_back(&self, write: CallNo, reader: TaskNo) -> bool {
         let mut write = &self.truth.calls[write];
         for _ in 0..MOST_HANDED_ON {
@@ -79,7 +80,8 @@ impl<'t> Walk<'t> {
         false
     }
 
-    /// To the writer of what a read brought: known to work for the request, or yet to show where that came from.
+    /// Goes to the writer of what a read brought. The writer joins if the bytes are the request's or if it is a member;
+    /// otherwise the walk has yet to find where the bytes came from.
     pub(super) fn to_writer(&self, read: &Call, write: &Call, ns: u64) -> Step {
         let ours = read.transfer.is_some_and(|bytes| self.is_ours(&bytes));
         match ours || self.members.contains(&write.task) {
@@ -88,7 +90,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Whether a task began to read others' messages in `[from_ns, to_ns)`.
+    /// Whether a task began to read messages of other requests in `[from_ns, to_ns)`.
     pub(super) fn read_others(&self, task: TaskNo, from_ns: u64, to_ns: u64) -> bool {
         self.truth.calls.iter().any(|call| {
             call.task == task
@@ -97,22 +99,22 @@ impl<'t> Walk<'t> {
         })
     }
 
-    /// For a read: its bytes, if somebody traced wrote them.
+    /// For a read: its bytes, if a traced task wrote them.
     pub(super) fn brought_by_any(&self, read: &Call) -> Option<Transfer> {
         let bytes = read.transfer.filter(|transfer| !transfer.is_write)?;
         let write = self.truth.writer(bytes.pipe, bytes.to - 1)?;
         self.truth.tasks[self.truth.calls[write].task].traced.then_some(bytes)
     }
 
-    /// For a read: its bytes, and the write by someone else, in this request, of the last of them (of
-    /// the request, if it has any).
+    /// For a read: its bytes, and the write of the last of them (of the request's, if there are any), if another task
+    /// made it within this request.
     pub(super) fn brought(&self, read: &Call) -> Option<(Transfer, CallNo)> {
         let (bytes, write) = (read.transfer?, self.written(read)?);
         let w = &self.truth.calls[write];
         (w.task != read.task && w.enter_ns >= self.asked.start_ns).then_some((bytes, write))
     }
 
-    /// The write of the last byte that a read brought, of the request, if it has any.
+    /// The write of the last byte that a read brought: the last of the request's, if there are any.
     pub(super) fn written(&self, read: &Call) -> Option<CallNo> {
         let bytes = read.transfer.filter(|transfer| !transfer.is_write)?;
         let ours =
@@ -132,7 +134,7 @@ impl<'t> Walk<'t> {
         self.asked.messages.iter().any(message)
     }
 
-    /// Whether the task reads the request only later: whatever it did before was not for it.
+    /// Whether the task reads the request only later, so that nothing it did before was for it.
     pub(super) fn unasked(&self, task: TaskNo, at_ns: u64) -> bool {
         let Some((pipe, from, to)) = self.asked.messages.first() else { return false };
         let first = self.truth.calls.iter().filter(|call| call.task == task).filter(|call| {
@@ -155,8 +157,8 @@ impl<'t> Walk<'t> {
         })
     }
 
-    /// Whether the writer itself woke someone from inside that write, who may have waited for its bytes:
-    /// not one who waited for a device, whose softirq ran there.
+    /// Whether the writer itself, inside this write, woke a task that may have waited for its bytes. A task that waited
+    /// for a device does not count: its softirq ran there.
     pub(super) fn woke(&self, away: &Away, write: CallNo) -> bool {
         let write = &self.truth.calls[write];
         away.wakeup.is_some_and(|wakeup| {

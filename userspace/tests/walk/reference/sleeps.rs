@@ -1,4 +1,4 @@
-//! Off the CPU: who a task waited for, and where the walk goes on.
+//! Off the CPU: what a task waited for, and where the walk goes on.
 
 use super::*;
 
@@ -19,18 +19,18 @@ impl<'t> Walk<'t> {
         let woken_ns = wakeup.at_ns.max(begin_ns).min(at_ns);
         let message = self.message(task, away, wakeup, at_ns);
         if let Some((writer, handed_ns)) = message.filter(|(_, ns)| *ns > wakeup.at_ns) {
-            // Written when something else had woken it and it was still waiting for a CPU.
+            // The write came when something else had woken the task and it was still waiting for a CPU.
             let handed_ns = handed_ns.max(begin_ns);
             self.run_queue(task, away, handed_ns, at_ns, Category::RunqueueWakeup);
             return Step::Joined(writer, handed_ns);
         }
         self.run_queue(task, away, woken_ns, at_ns, Category::RunqueueWakeup);
-        // Woken on its way to sleep, it took its last steps itself.
+        // A task woken on its way to sleep took its last steps itself.
         let edge_ns = wakeup.at_ns.max(self.asked.start_ns).min(woken_ns);
         let said = self.said.len();
         if let Some((writer, handed_ns)) = message {
             self.last_steps(task, edge_ns, woken_ns);
-            // Bytes ready before another woke it for them.
+            // The bytes were ready before another task woke it for them.
             let handed_ns = handed_ns.min(edge_ns);
             self.say(task, edge_ns - handed_ns, Category::QueuePipe);
             return Step::Joined(writer, handed_ns);
@@ -73,8 +73,8 @@ impl<'t> Walk<'t> {
         Step::Go(task, begin_ns)
     }
 
-    /// It lost its CPU in a read, and the bytes of this request that the read brings were written before it was back: the read,
-    /// the write, and until when.
+    /// If the task lost its CPU in a read, and the bytes of this request that the read brings were written before it
+    /// was back: the read, the write, and the time of the hand-over.
     pub(super) fn handed_meanwhile(
         &mut self,
         task: TaskNo,
@@ -92,7 +92,7 @@ impl<'t> Walk<'t> {
         Some((read, no, self.handed_by(write, latest_ns)))
     }
 
-    /// Whether the waker, of the same process, wrote what the sleeper then read.
+    /// Whether the waker is of the same process and wrote what the sleeper then read.
     pub(super) fn slept_for_own(&self, away: &Away, wakeup: Wakeup) -> bool {
         let Some(call) = away.call.map(|call| &self.truth.calls[call]) else { return false };
         let tgid = |task: TaskNo| self.truth.tasks[task].tgid;
@@ -100,7 +100,7 @@ impl<'t> Walk<'t> {
         written == Some(wakeup.waker) && tgid(wakeup.waker) == tgid(call.task)
     }
 
-    /// The last sleep for the same reason in the same call, if this one ended for nothing.
+    /// The last sleep for the same reason in the same call, if this sleep ended in vain.
     pub(super) fn slept_on(&self, task: TaskNo, away: &Away) -> Option<&'t Away> {
         if !matches!(away.why, Why::Mutex | Why::Condition | Why::Readiness | Why::Child) {
             return None;
@@ -119,7 +119,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// The sleep ended because bytes of this request came: who wrote them, and up to when.
+    /// If the sleep ended because bytes of this request came: their writer, and the time of the hand-over.
     pub(super) fn message(
         &mut self,
         task: TaskNo,
@@ -157,7 +157,7 @@ impl<'t> Walk<'t> {
         self.to_writer(read, write, handed_ns)
     }
 
-    /// The bytes were written by `latest_ns`; a writer without a CPU writes nothing.
+    /// When the bytes were written, `latest_ns` at the latest: a writer without a CPU writes nothing.
     pub(super) fn handed_by(&self, write: &Call, latest_ns: u64) -> u64 {
         let mut at_ns = latest_ns;
         while at_ns > write.enter_ns
@@ -168,7 +168,7 @@ impl<'t> Walk<'t> {
         at_ns
     }
 
-    /// Follows a waker back until an edge leads to a member; leaves nothing behind if none does.
+    /// Follows a waker back until an edge leads to a member. Leaves no trace in the walk if none does.
     pub(super) fn explore(&mut self, waker: TaskNo, woken_ns: u64) -> Option<(TaskNo, u64)> {
         if self.vain.contains(&(waker, woken_ns)) {
             return None;
@@ -194,7 +194,7 @@ impl<'t> Walk<'t> {
         None
     }
 
-    /// The category of a wait that is left as it is.
+    /// The category of a wait that the walk does not follow.
     pub(super) fn charged(&self, away: &Away, wakeup: Wakeup) -> Category {
         let jbd2 = self.truth.tasks[wakeup.waker].jbd2;
         let transfer = away.call.and_then(|call| self.truth.calls[call].transfer);
@@ -206,7 +206,7 @@ impl<'t> Walk<'t> {
             Why::Condition if !wakeup.own => Category::Sleep,
             Why::Mutex | Why::SemaphoreLock | Why::Condition => Category::Lock,
             Why::Readiness if !wakeup.own => Category::Sleep,
-            // A full pipe whose reader does something else.
+            // The pipe is full, and its reader does something else.
             Why::Pipe if wakeup.own && self.truth.tasks[wakeup.waker].traced && writes => {
                 Category::QueuePipe
             }
@@ -215,7 +215,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Says who had the CPU on whose queue the task was.
+    /// Says which task had the CPU on whose run queue the task waited.
     pub(super) fn run_queue(
         &mut self,
         task: TaskNo,
@@ -231,7 +231,7 @@ impl<'t> Walk<'t> {
                 Some(helper) => {
                     let call = self.truth.before(helper, at_ns + 1).call;
                     let exit_ns = call.map(|call| self.truth.calls[call].exit_ns);
-                    // Of what ends at the same moment the record may come later.
+                    // The record of a call that ends at the same moment may come later.
                     self.saw_unended |= exit_ns.is_some_and(|ns| ns >= self.asked.end_ns);
                     let category = self.did(helper, at_ns + 1);
                     self.say(helper, 1, category);
@@ -241,8 +241,8 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Whether a task that had the CPU of another was woken out of its last sleep by that one, or by one that was, since
-    /// the request began.
+    /// Whether a task that had the CPU of `preempted` was woken out of its last sleep, since the request began, by
+    /// `preempted` or by a task for which the same holds.
     pub(super) fn helps(&self, by: TaskNo, at_ns: u64, preempted: TaskNo) -> bool {
         let task = &self.truth.tasks[by];
         let aways = task.aways.iter().map(|&away| &self.truth.aways[away]);
