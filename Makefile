@@ -83,8 +83,8 @@ notebook: notebook-targets ## open the notebooks for editing (marimo)
 STUDIES := $(notdir $(patsubst %/tell.py,%,$(wildcard experiments/*/tell.py)))
 STUDY_TARGETS := frpc netlab kvlog flexcache stockbazaar greeter
 IN_EXPERIMENTS := $(IN_PACKAGE) PYTHONPATH=$(CURDIR)/userspace/python:$(CURDIR)/experiments
-experiments: $(STUDIES:%=experiment-%) ## run all experiments of the five reports again: figures and RESULTS.md of each (QUICK=1: a few minutes)
-experiment: ## run one report's experiment: S=s1 (QUICK=1)
+experiments: $(STUDIES:%=experiment-%) ## run the six experiments on the five published reports again: figures and RESULTS.md of each (QUICK=1: a few minutes)
+experiment: ## run one of these experiments: S=s1 (QUICK=1)
 	@test -n "$(filter $(S)%,$(STUDIES))" || { echo "S= one of: $(STUDIES)" >&2; exit 2; }
 	@$(MAKE) --no-print-directory $(patsubst %,experiment-%,$(filter $(S)%,$(STUDIES)))
 $(STUDIES:%=experiment-%): experiment-%: experiment-targets

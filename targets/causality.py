@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Has flexcache's clients do random operations on each other's objects, and says whether causality was kept.
+"""Has flexcache's clients do random operations on each other's objects, and checks causality.
 
-Two nodes with two clients each, several times with other seeds; then the same without invalidation, when
-check_causality.py has to find what is wrong. Only reads and writes are in the history that it checks.
+Two nodes with two clients each, in several runs with different seeds. Then the same runs without
+invalidation, in which check_causality.py must find violations. The history that it checks has only
+reads and writes.
 """
 
 import argparse

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Has five clients ask each program under test 3000 times each, and says whether all went well.
 
-Right is what a client has checked itself: the price, the greeting, the value read back, the echo; a trade's outcome,
-and afterwards that the server counted each; the value of an expression. Of a call without a result it is that it was
-answered. All requests must be in the client's log, and in the server's where there is one. Each line is one such
-load, with the percentiles of what the clients logged.
+The clients check the answers themselves: the price, the greeting, the value read back, the echo, or
+the outcome of a trade. A call without a result only has to be answered. This script checks the
+values of expressions, and after the trades whether the server counted every one. All requests must
+be in the clients' log, and in the server's if it has one. Each line is one load, with percentiles
+of the latencies in the clients' log.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does rpcprobe find the requests of programs that know nothing of it, all of them and no others?
+"""Does rpcprobe find all requests of programs that know nothing of it, and no others?
 
 Runs servers under their own clients, and compares the number of requests that rpcprobe found with
 the number of answers that the client reports. If the client also logs each request's begin and
@@ -170,14 +170,18 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("scenes", nargs="*", help=f"of {', '.join(SCENES)} (default: all)")
     parser.add_argument("--rpcprobe", default="rpcprobe", help="the program to test")
-    parser.add_argument("--rest", type=Path, help="the program that explains the rest of stamps")
+    parser.add_argument(
+        "--rest", type=Path, help="the built rest.rs, to explain the time outside of requests"
+    )
     parser.add_argument(
         "--attach",
         action="store_true",
-        help="attach to the server as it runs, and then start clients",
+        help="attach to the running server, then start the clients",
     )
-    parser.add_argument("-c", "--clients", type=int, nargs="+", help="instead of the scene's")
-    parser.add_argument("--tries", type=int, default=3, help="runs of a scene that fails")
+    parser.add_argument(
+        "-c", "--clients", type=int, nargs="+", help="numbers of clients (default: the scene's)"
+    )
+    parser.add_argument("--tries", type=int, default=3, help="most runs of a scene that fails")
     options = parser.parse_args()
     unknown = set(options.scenes) - set(SCENES)
     if unknown:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `rpcprobe whatif` foretells, beside what happens when the cause is really taken away.
+"""Compares what `rpcprobe whatif` predicts with what happens when the cause is really removed.
 
 `pair` is captured with a server that sleeps 200 us per request, and with a server that does not.
 From the first capture `whatif` estimates the median without `sleep`, and the median without `sleep`

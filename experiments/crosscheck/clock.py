@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Why is a thread's CPU time by the scheduler not the ledger's, where it has a CPU for microseconds at a time?
+"""Why does a thread's CPU time by the scheduler differ from the ledger's, for stints of microseconds?
 
 While a server answers, three observers measure its stints on a CPU: rpcprobe (the ledger), the
 hooks of clock.bpf.c, which share no code with rpcprobe, and the scheduler (sum_exec_runtime, read

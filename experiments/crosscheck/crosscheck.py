@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Is what rpcprobe says of threads what Python bcc and `perf sched` say of them on the same run?
+"""Does rpcprobe report the same of threads as Python bcc and `perf sched` do, on the same run?
 
 All three observe the same run of each workload. A row compares one quantity of all threads (calls,
 commits, block requests) with one other observer; README.md describes the comparisons. Needs root.
@@ -93,9 +93,9 @@ def main():
     parser.add_argument("--no-perf", action="store_true", help="without perf sched")
     parser.add_argument("--part", type=int, default=1, metavar="N", help="an Nth of each workload")
     parser.add_argument(
-        "--slower", type=int, default=1, metavar="N", help="allow for a machine as slow (emulated)"
+        "--slower", type=int, default=1, metavar="N", help="allow for a machine N times slower"
     )
-    parser.add_argument("--verbose", action="store_true", help="name those that differ most")
+    parser.add_argument("--verbose", action="store_true", help="print what differs most")
     options = parser.parse_args()
     for name in options.workloads:
         if name not in WORKLOADS:

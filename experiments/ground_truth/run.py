@@ -90,10 +90,10 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = list(dict.fromkeys(case.name for case in CASES))
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(names)} (default: all)")
-    parser.add_argument("-t", "--transport", choices=ALL, help="only the cases over this one")
+    parser.add_argument("-t", "--transport", choices=ALL, help="only the cases over this transport")
     parser.add_argument("--rpcprobe", default="rpcprobe", help="the program to test")
-    parser.add_argument("-n", "--requests", type=int, default=300, help="of each client")
-    parser.add_argument("--tries", type=int, default=3, help="runs of a case that fails")
+    parser.add_argument("-n", "--requests", type=int, default=300, help="requests of each client")
+    parser.add_argument("--tries", type=int, default=3, help="most runs of a case that fails")
     parser.add_argument("--json", metavar="FILE", help="write the results to FILE")
     parser.add_argument(
         "--parquet", metavar="DIR", help="write cases.parquet and requests.parquet to DIR"
@@ -105,12 +105,12 @@ def parse() -> argparse.Namespace:
         metavar="OPTION",
         action="append",
         default=[],
-        help="of rpcprobe run: --option=--direct-hooks; may be given several times",
+        help="for rpcprobe run: --option=--direct-hooks; may be given several times",
     )
     parser.add_argument(
         "--reduced",
         action="store_true",
-        help="few requests, one capture of all, judged by shares: for kernels in emulation",
+        help="few requests, one capture of all cases, judged by shares: for emulated kernels",
     )
     parser.add_argument("--timeout", type=float, default=120, help="seconds a case may take")
     options = parser.parse_args()

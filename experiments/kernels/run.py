@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Do captures hold what programs did, on this machine's kernel and on stock kernels of Debian's?
+"""Do captures hold what programs did, on this machine's kernel and on Debian's stock kernels?
 
 Runs the workloads of workloads.py under rpcprobe, on the host and in guests (QEMU, software
 emulation), without and with direct hooks on kernel functions. Judges each capture here, and prints
@@ -211,12 +211,14 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     kernels = ["host", *machine.SERIES]
     parser.add_argument("kernels", nargs="*", help=f"of {', '.join(kernels)} (default: all)")
-    parser.add_argument("--case", action="append", help="only this one; may be given several times")
-    ways = f"of {', '.join(WAYS)} (default: all): functions that are hooked themselves, and by what"
+    parser.add_argument(
+        "--case", action="append", help="only this case; may be given several times"
+    )
+    ways = f"of {', '.join(WAYS)} (default: all): with which options captures are taken"
     parser.add_argument("--way", action="append", choices=WAYS, help=ways)
     parser.add_argument("--quick", action="store_true", help="fewer cases, for a few minutes")
     parser.add_argument("--rpcprobe", type=Path, default=TOP / "userspace/target/release/rpcprobe")
-    parser.add_argument("--to", type=Path, default=CACHE / "results", help="for captures")
+    parser.add_argument("--to", type=Path, default=CACHE / "results", help="directory for captures")
     options = parser.parse_args()
     # The build for another processor takes a while.
     short = [kernel for kernel in kernels if not machine.is_foreign(kernel)]

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""flexcache on two 10 Mbit/s Ethernets: is each operation a tree of as many messages as it should be?
+"""flexcache on two 10 Mbit/s Ethernets: is each operation a tree of as many messages as expected?
 
-An object server and the home of some objects on one host, a client on the other. The messages of each
-operation of the client's log are the requests that rpcprobe found while it ran: their number, who asked
-whom, and which was asked for the sake of which.
+An object server and the home of some objects run on one host, and a client runs on the other. The
+messages of an operation in the client's log are the requests that rpcprobe found while the
+operation ran. Checked are their number, the client and the server of each, and the parents of those
+that a server made for the operation.
 """
 
 from pathlib import Path

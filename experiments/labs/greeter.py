@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""greeter: where does a first call's time go that later ones do not need?
+"""greeter: why does a first call take longer than later calls?
 
-Each client makes a first call, which includes the connection, and then others. The client's log says when; rpcprobe
-says what happened meanwhile. In the call's window it is the call's own time line. Before and after it, up to the
-client's stamps, it is that of the client's process, which is a request, too (exec): the way back from its end, over
-whoever it waited for, the server's threads among them. System calls on that way mark where name resolution, the
-connection and HTTP/2's settings begin.
+The client makes a first call, which includes the connection, and then others. The client's log says
+when; rpcprobe says what happened in that time. Within the call's window, this is the call's own
+time line. Before and after the window, up to the client's stamps, it is the time line of the
+client's process, which is a request, too (exec): its critical path, which also leads through the
+server's threads. System calls on that path mark where name resolution, the connection and HTTP/2's
+settings begin.
 """
 
 import re

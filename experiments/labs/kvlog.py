@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""kvlog over 1 Gbit/s: how long is 1 MB on the wire, who copies it how often, and what time is it there?
+"""kvlog over 1 Gbit/s: 1 MB on the wire, its copies, and the offset of the server's clock.
 
-Ten values of 1 MB from one network namespace to another: wire.qdisc + wire.link beside bytes / rate, the kernel's
-work and copies at both ends, the server's own copies by the functions of its user time (--stacks), and the offset of the server's
-clock as kvpost.py takes it from the program's own stamps against the shift that was injected.
+Writes ten values of 1 MB from one network namespace to another. Compares wire.qdisc + wire.link
+with bytes / rate. Shows the kernel's work and copies at both ends, and the server's own copies, by
+the functions in its user time (--stacks). Compares the offset of the server's clock, which
+kvpost.py computes from the programs' own stamps, with the shift that was injected.
 """
 
 import re

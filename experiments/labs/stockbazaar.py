@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""stockbazaar: how much is waiting for a thread of the pool, and how much for the lock?
+"""stockbazaar: how long does a request wait for a thread of the pool, and how long for the lock?
 
-By sockets, two threads: the server's log says when it had accepted a connection and when a thread of the
-pool began with it, and so whether that thread was busy when the request came. What rpcprobe says of that time, once
-the client had sent, is printed: queue.* while the thread was busy, or the way of one that was free, which is woken, has
-no CPU, or not the interpreter's lock. With lookups that take milliseconds, queue.* has to be the time that the stamps
-say.
+Sockets, two threads: the server's log says when it accepted a connection and when a thread of the
+pool began to serve it, and so whether that thread was busy when the request came. The script prints
+what rpcprobe shows between these two stamps, once the client has sent: queue.* while the thread was
+busy; while it was free, the time that it needs to start (it is woken, waits for a CPU, or waits for
+the interpreter's lock). With lookups that take milliseconds, queue.* must be the time between the
+stamps.
 
-By sockets and by gRPC: with trades, `lock` has to be what the server says it waited for the market's lock, held long
-or not: by sockets in all of the request, by gRPC from when it began with the request to when it was done.
+Sockets and gRPC, with trades: `lock` must be the time that the server waited for the market's lock
+by its own log, whether the lock is held long or not. With sockets, `lock` of the whole request
+counts; with gRPC, `lock` between the server's stamps of the request's begin and end.
 """
 
 from collections import Counter, defaultdict

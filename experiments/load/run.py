@@ -475,7 +475,7 @@ def main():
     parser.add_argument("--requests", type=int, default=30000)
     parser.add_argument("--ends", type=lambda text: text.split(","), default=list(ENDS))
     parser.add_argument("--keep", type=Path, help="where to keep the captures")
-    parser.add_argument("--instructions", action="store_true", help="count them, too")
+    parser.add_argument("--instructions", action="store_true", help="also count instructions")
     parser.add_argument("--json", action="store_true", help="print one JSON object a row")
     options = parser.parse_args()
     for name in options.loads:

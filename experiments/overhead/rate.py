@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How many events a second can be recorded, and what happens when there are more?
 
-Processes make system calls that do nothing, at rates that go up, and count them. Each call is a record:
-those that were kept and those that are told to be lost must add up to what was made. A full ring must
-never hold up the program: with a ring that is always full it may not be slower than with one that is
-large. Needs root. Exit status: 0 if all of that holds, 1 if not, 2 if it could not be run.
+Processes make system calls that do nothing, at increasing rates, and count them. Each call is one
+record. The records that were kept and those that are reported as lost must add up to the calls that
+were made. A full ring must never hold up the program: with a ring that is always full, the program
+may not be slower than with a large ring. Needs root. Exit status: 0 if all of that holds, 1 if not,
+2 if it could not be run.
 """
 
 import argparse
@@ -71,7 +72,7 @@ def tell(name: str, run: Run) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rpcprobe", type=Path, required=True)
-    parser.add_argument("--milliseconds", type=int, default=2000, help="of each run")
+    parser.add_argument("--milliseconds", type=int, default=2000, help="length of each run")
     options = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("needs root")

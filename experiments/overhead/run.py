@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What does rpcprobe cost the program it traces, beside what others cost?
+"""What does rpcprobe cost the program that it traces, compared with other tools?
 
-Each run of a workload with a tool stands between two without; the difference to their mean is what the
-tool adds. Workload and tool have a CPU each, where there are two. Needs root. Exit status: 0 if the aims
-hold, 1 if not, 2 if it could not be run.
+Each run of a workload with a tool is between two runs without. The tool's cost is the difference
+from the mean of these two. The workload and the tool have a CPU each, if there are two. Needs root.
+Exit status: 0 if the aims hold, 1 if not, 2 if it could not be run.
 """
 
 import argparse

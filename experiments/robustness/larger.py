@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Captures larger than the memory that rpcprobe may use.
 
-Takes a capture with rpcprobe in a control group whose memory is limited to a fraction of what the
-capture takes on disk, and looks at it with every command in the same group. Each must succeed, and as
-many requests be found as the workload says that it made. Needs root. Exit status: 0 if all of that
-holds, 1 if not, 2 if it could not be run.
+Takes a capture with rpcprobe in a control group whose memory is limited to a fraction of the
+capture's size on disk, and reads the capture in the same group with `attribute`, `report`,
+`requests` and `explain`. Each command must succeed, and as many requests must be found as the
+workload made by its own count. Needs root. Exit status: 0 if all of that holds, 1 if not, 2 if it
+could not be run.
 """
 
 import argparse
@@ -96,7 +97,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rpcprobe", type=Path, required=True)
     parser.add_argument("--memory-mib", type=int, default=256)
-    parser.add_argument("--events-mib", type=int, default=1100, help="when the capture is to end")
+    parser.add_argument("--events-mib", type=int, default=1100, help="size at which the run ends")
     parser.add_argument("--scratch", type=Path, help="where captures are made (default: TMPDIR)")
     options = parser.parse_args()
     if os.geteuid() != 0:

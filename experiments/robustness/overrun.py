@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What becomes of requests when records are lost?
 
-Runs ./rounds under rpcprobe with rings so small that they overrun, and compares each request with what
-its client and server logged: those that a loss touches must be marked, all others must be right. Needs
-root. Exit status: 0 if all of that holds, 1 if not, 2 if it could not be run.
+Runs ./rounds under rpcprobe with rings so small that they overrun, and compares each request with
+the logs of its client and server. Requests that a loss affects may be missing or marked as
+incomplete; all others must be found and right. Needs root. Exit status: 0 if all of that holds, 1
+if not, 2 if it could not be run.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Whether the rings are emptied in time while the captured programs, in a session of their own, keep all
-CPUs busy: what is lost of two captures at once, and the latency that clients see, where rpcprobe may
-raise its priority (CAP_SYS_NICE) and where it may not. Needs root.
+"""Are the rings emptied in time while the captured programs, in a session of their own, keep all
+CPUs busy? Takes two captures at once, with and without permission for rpcprobe to raise its
+priority (CAP_SYS_NICE), and prints what is lost and the latency that the clients see. Needs root.
 
 Prints one line per setting: the numbers of records and of lost records, and the requests per second
 and their p99 without and with a capture, by the clients' own clocks.
@@ -40,7 +40,7 @@ def main():
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rpcprobe", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=2, help="of each capture")
+    parser.add_argument("--seconds", type=float, default=2, help="length of each capture")
     parser.add_argument("--rounds", type=int, default=4)
     return parser.parse_args()
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Half an hour at a high rate: memory, files and losses.
 
-Runs ./steady under rpcprobe and looks every few seconds at the memory of the probe, the files of the
-capture and the disk. Nothing may be lost untold, memory must be flat while it records, the file must
-grow as the time, and as many requests be found as were made. Writes soak.csv and a plot. Needs root.
-Exit status: 0 if all of that holds, 1 if not or if the disk became too full, 2 if it could not be run.
+Runs ./steady under rpcprobe, and measures every few seconds the memory of the probe, the files of
+the capture and the free disk space. Every lost record must be reported, memory must stay flat while
+the probe records, the file must grow linearly in time, and as many requests must be found as were
+made. Writes soak.csv and a plot. Needs root. Exit status: 0 if all of that holds, 1 if not or if
+the disk became too full, 2 if it could not be run.
 """
 
 import argparse
@@ -205,12 +206,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rpcprobe", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--rate", type=int, default=40_000, help="requests a second, of all pairs")
+    parser.add_argument("--rate", type=int, default=40_000, help="requests a second, all pairs")
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--transport", choices=("pipe", "unix", "tcp"), default="pipe")
-    parser.add_argument("--every", type=float, default=5, help="seconds between two looks")
-    parser.add_argument("--leave-gib", type=float, default=10, help="of the disk, to stay free")
-    parser.add_argument("--scratch", type=Path, help="where the capture is made, and removed again")
+    parser.add_argument("--every", type=float, default=5, help="seconds between two samples")
+    parser.add_argument("--leave-gib", type=float, default=10, help="disk space to leave free")
+    parser.add_argument("--scratch", type=Path, help="where the capture is made and removed")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     options = parser.parse_args()
     if os.geteuid() != 0:

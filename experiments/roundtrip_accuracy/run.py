@@ -2,8 +2,9 @@
 """Compare rpcprobe's latencies with a program's own stamps, request by request.
 
 `stamped` makes round trips over two pipes and stamps CLOCK_MONOTONIC just before each write and
-just after the last read. Its stamps lie outside the system calls that bound a request, so they must
-exceed `latency_ns`, by little. Needs root. Usage: run.py [--trips N]; rpcprobe from $RPCPROBE or PATH.
+just after the last read. Its stamps lie outside the system calls that bound a request, so the time
+between them must exceed `latency_ns`, but only by little. Needs root. Usage: run.py [--trips N];
+rpcprobe from $RPCPROBE or PATH.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Take the captures that rules.rs studies, one a case, into a directory.
+"""Take the captures that rules.rs studies, one for each case, into a directory.
 
 A case is a script that starts its server and its client, both traced, or, for captures of one end,
 a server to which rpcprobe attaches and a client beside it. Cases whose programs are missing are

@@ -1,36 +1,45 @@
 #!/usr/bin/env python3
 """Is the report right about servers inside runtimes, with several requests at once?
 
-Servers do what their requests say, and note when each step of it began and ended (CLOCK_MONOTONIC; PostgreSQL by
-clock_timestamp()); clients note when they asked. A capture of the server alone, of the client alone, or of both (attach) says
-of each of those nanoseconds what the request did. `mix` has five sorts of requests, one after the other on each connection:
-one that sleeps, one that computes, one that sleeps with a lock, one that asks a back end, and, rarely, a collection; `hands` has two: one
-that hands a worker something to do, and one that sleeps. A row is one cause:
+Servers do what their requests say, and note when each step began and ended (CLOCK_MONOTONIC;
+PostgreSQL uses clock_timestamp()). Clients note when they asked. A capture of the server alone, of
+the client alone, or of both (attach) says what the request did in each nanosecond of these steps.
+`mix` has five sorts of requests, one after the other on each connection: a sleep, a computation, a
+sleep while holding a lock, a question to a back end, and, rarely, a garbage collection. `hands` has
+two: a job that is handed to a worker, and a sleep. A row is one cause, with its right categories:
 
-  sleep      the time that was asked for: `sleep`
-  late       from then until the server went on: a queue, the run queue, `lock` (the interpreter's), its work, or `sleep`
-             (timers are due late, too)
+  sleep      the requested time of a sleep: `sleep`
+  late       from the end of that time until the server continued: a queue, the run queue, `lock`
+             (the interpreter's), its work, or `sleep` (timers can be late, too)
   burn       CPU time, with interrupts and preemptions: on a CPU, the run queue
-  lockwait   the wait for the lock, which another request has: `lock`
-  lock       the sleep with it: `sleep`
-  handwait   the time in the queue of a worker, which does others' work: `queue.*`, the run queue
-  hand       what that worker does for the request: on a CPU, the run queue
-  call       a question to a back end that is not captured, from when that has it until it answers: `idle.peer`
-  collect    a collection: on a CPU, the run queue, or `lock` where threads of the collector do it
-  queue      from the client's asking until the server's first step: `queue.*`, the run queue, the work of reading it
+  lockwait   the wait for the lock, which another request holds: `lock`, the run queue
+  lock       the sleep while holding the lock: `sleep`
+  handwait   the time in the queue of a worker that also works for others: `queue.*`, the run queue
+  hand       the worker's work for the request: on a CPU, the run queue
+  call       a question to a back end that is not captured, from when the back end has the question
+             until it answers: `idle.peer`
+  collect    a collection: on a CPU, the run queue, or `lock` where the collector's threads do it
+  queue      from the client's sending until the server's first step: `queue.*`, `wire.*`, the run
+             queue, the work of reading the request
 
-If the client alone is captured, and of nginx without its back end, all of that is `idle.peer`.
+If only the client is captured, or nginx without the server behind it, `idle.peer` is right for all
+causes.
 
-Columns: requests with the cause; how long it took (median); the error of the median and of p99 over those requests, absolute
-and relative, with `!` where the median is off by more than 5 % and 20 us or p99 by more than 15 % and 200 us; how much of its
-time is shown as what it was, and how much as something else, measured (which claims to be certain) or modelled (which says that
-it is inferred), with the longest of that, category and rule. A line for each capture: requests found of those made; time
-`invented`, of all the requests' (a cause of latency that the notes have not, then), measured and modelled; law 6 (`twice`);
-and the ledger: whether it adds up, and what it has of the CPU time that the kernel says.
+Columns: the number of requests with the cause; its median time; the error of the median and of p99
+over these requests, absolute and relative, with `!` if the median is off by more than 5 % and
+20 us, or p99 by more than 15 % and 200 us. Then, as shares of the cause's time: the time that is
+shown in a right category; the time in a wrong category and measured (which claims to be certain);
+and the time in a wrong category and modelled (which is marked as inferred). Last, the category and
+the rule of the largest wrong part.
 
-Needs root and what the servers are written in; what is missing is skipped. rpcprobe from $RPCPROBE or PATH. Exit status: 0 if all
-requests were found, no row but `late` and `queue` has more than 5 % that is wrong and measured, at most 2 % of any capture is
-invented and measured, and the laws hold; else 1.
+Each capture has a line: requests found of those made; `invented` time, measured and modelled, as a
+share of the time of all requests (it is shown as a cause of latency that is not in the notes); law
+6 (`twice`); and the ledger: whether it adds up, and its CPU time as a share of the kernel's figure.
+
+Needs root, and the languages and programs of the servers; servers that lack theirs are skipped.
+rpcprobe from $RPCPROBE or PATH. Exit status: 0 if all requests were found, at most 5 % of each row
+except `late` and `queue` is wrong and measured, at most 2 % of any capture is invented and
+measured, and the laws hold; else 1.
 """
 
 import argparse
@@ -202,7 +211,7 @@ def arguments():
     parser.add_argument("--ends", default="server,client,both")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument(
-        "--steps", default="mix", help='captures of their own: "mix hands sleep=8,burn=1"'
+        "--steps", default="mix", help='a capture for each: "mix hands sleep=8,burn=1"'
     )
     parser.add_argument("--short", action="store_true", help="4 and 32 connections, server only")
     parser.add_argument("--keep", type=Path, help="where to keep the captures")

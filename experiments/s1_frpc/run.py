@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """An expression evaluator in three transports: where does the time of one fork/exec'd evaluation go?
 
-The report measured 111 ms (standard streams), 123 ms (files) and 117 ms (pipes), charged 100 ms of that to "evaluator work",
-12 ms to a metadata flush and 6 ms to pipes, and said elsewhere that parse + evaluate takes at most 8 us. Here:
+The report measured 111 ms (standard streams), 123 ms (files) and 117 ms (pipes). It charged 100 ms
+of that to "evaluator work", 12 ms to a metadata flush and 6 ms to pipes, and said elsewhere that
+parse + evaluate takes at most 8 us. Here:
 
-- `measure` runs the evaluator for 300 expressions of 2 to 11 tokens, in each mode, with and without rpcprobe, in random order
-  of the runs within each round, on an ext4 of its own. Its own stamps give medians, spread and slopes; captures give the
-  time by phase of the process's life and by category, and say what the slowest evaluations waited for.
-- the same, linked statically: what dynamic linking costs when it is really taken away.
-- `frpc` by itself evaluates each expression a hundred times in one process, and 3000 through each of its back ends
-  (modes 3 to 6): what an expression costs once the process is there.
-- samples of the user time (`--stacks`), and a loop of CPUID instructions, tell what the dynamic linker does.
+- `measure` runs the evaluator for 300 expressions of 2 to 11 tokens, in each mode, with and without
+  rpcprobe, in random order of the runs within each round, on an ext4 of its own. Its own stamps
+  give medians, spread and slopes. Captures give the time by phase of the process's life and by
+  category, and say what the slowest evaluations waited for.
+- The same, linked statically, shows what dynamic linking costs.
+- `frpc` by itself evaluates each expression a hundred times in one process, and 3000 through each
+  of its back ends (modes 3 to 6). This shows what an expression costs once the process exists.
+- Samples of the user time (`--stacks`) and a loop of CPUID instructions show what the dynamic
+  linker does.
 
 Needs root; cc, mkfs.ext4 and a loop device. Usage: run.py [--quick] [--tell] [--to DIR]
 """

@@ -2,7 +2,7 @@
 """What --stacks costs: latencies of frpc -m 3 under the probe, with stacks and without.
 
 All settings take turns in every round, so that a machine that slows down slows all of them. The
-latencies are rpcprobe's own (see roundtrip_accuracy for those). Needs root.
+latencies are rpcprobe's own (roundtrip_accuracy checks those). Needs root.
 Usage: run.py [--rounds N] [--requests N]; rpcprobe from $RPCPROBE or PATH.
 """
 

@@ -84,13 +84,13 @@ def main(measure: Callable[[Study], None], tell: Callable[[Results], Document]):
     """Measures, unless --tell, and writes results/, figures/, figures.html and RESULTS.md."""
     own = Path(sys.argv[0]).resolve().parent
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+    parser.add_argument("--quick", action="store_true", help="measure less, to see that it works")
     parser.add_argument(
-        "--quick", action="store_true", help="less of everything; to see that it works"
+        "--tell", action="store_true", help="only write RESULTS.md anew from the results"
     )
     parser.add_argument(
-        "--tell", action="store_true", help="RESULTS.md anew, of the results there are"
+        "--to", type=Path, default=own, metavar="DIR", help="write to DIR, not to this folder"
     )
-    parser.add_argument("--to", type=Path, default=own, metavar="DIR", help="write there, not here")
     options = parser.parse_args()
     folder = options.to.resolve()
     if not options.tell:

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """What does it cost to follow tasks (--tasks)?
 
-A server is under load, by turns not captured, captured by `attach`, and captured with --tasks: requests a second, both ends sharing
-all CPUs, with breakpoints (and watchpoints) and the probe's cost per request as the capture tells them. Servers are of Go's net/http, asyncio's streams, Node's
-http with a timer of a millisecond, and tokio; each does the least that a request can be, so others lose less.
+A server under load is in turn not captured, captured by `attach`, and captured with --tasks. The
+table has the requests per second, with both ends sharing all CPUs, and the capture's own figures
+per request: the breakpoints (with watchpoints), and the probe's cost. The servers use Go's
+net/http, asyncio's streams, Node's http with a timer of a millisecond, and tokio. Each does as
+little per request as it can, so other servers lose less.
 
-Usage: run.py [--rounds N] [--connections 1,8,64] [--requests N] [SERVER ...]. Needs root, Go (the load is in Go) and what the servers are
-written in; what is missing is skipped. rpcprobe from $RPCPROBE or PATH.
+Usage: run.py [--rounds N] [--connections 1,8,64] [--requests N] [SERVER ...]. Needs root, Go (the
+load generator is in Go) and the languages of the servers; servers whose language is missing are
+skipped. rpcprobe from $RPCPROBE or PATH.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """How fast does rpcprobe attribute, and in how much memory?
 
-Takes a real capture of each workload (or those given with --capture), makes captures of 1e6 and 1e7
-events of it (--events for others), attributes them, on one core and on two, and makes the report. CPU
-time must grow no faster than events, memory not at all, and every repetition must yield the same
-requests. Needs root unless captures are given. Exit status: 0 if all of that holds, 1 if not, 2 if it
-could not be run.
+Takes a real capture of each workload (or those given with --capture), repeats it into captures of
+1e6 and 1e7 events (or as many as --events says), attributes these on one core and on two, and makes
+the report. CPU time must grow no faster than the number of events, memory must not grow, and every
+repetition must yield as many requests as the original. Needs root unless captures are given. Exit
+status: 0 if all of that holds, 1 if not, 2 if it could not be run.
 """
 
 import argparse
@@ -168,9 +168,9 @@ def main() -> int:
     parser.add_argument("--rpcprobe", type=Path, default=Path("rpcprobe"))
     parser.add_argument("--amplify", type=Path, required=True, help="the built amplify.rs")
     parser.add_argument("--events", type=float, nargs="+", default=[1e6, 1e7])
-    parser.add_argument("--repeat", type=int, default=3, help="runs each; the fastest counts")
+    parser.add_argument("--repeat", type=int, default=3, help="runs each; the fastest one counts")
     parser.add_argument("--profile", type=int, default=15, help="lines of each profile")
-    parser.add_argument("--capture", type=Path, nargs="+", help="amplify these, take none")
+    parser.add_argument("--capture", type=Path, nargs="+", help="use these captures, take none")
     parser.add_argument("--scratch", type=Path, help="where captures are made (default: TMPDIR)")
     options = parser.parse_args()
     options.rpcprobe, options.amplify = options.rpcprobe.resolve(), options.amplify.resolve()

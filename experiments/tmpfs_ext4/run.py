@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""The evaluator on files: does a tmpfs instead of ext4 take 6 % off the median, and the spike away?
+"""The evaluator on files: does tmpfs instead of ext4 take 6 % off the median, and remove the spike?
 
-So a report said of its mode 2, and blamed `openat` behind commits of ext4's journal. Each evaluation is a process that reads
-its expression from a file and writes its answer to another one (targets/frpc, `measure -m 2`). Here:
+A report claimed both of its mode 2, and blamed `openat` that waits for commits of ext4's journal.
+Each evaluation is a process that reads its expression from a file and writes its answer to another
+file (targets/frpc, `measure -m 2`). Here:
 
-- without the probe: `measure` with its files on an ext4 of its own and on a tmpfs, alone (also on one CPU), and beside a process that
-  writes and calls fsync on that ext4 all the time; in random order within each round; by measure's own stamps.
-- `rpcprobe ab`, ext4 against tmpfs, 12 random pairs, alone and beside that writer: which categories carry the difference.
-- `rpcprobe whatif --without journal,block_io` on the captures of ext4 alone, beside what tmpfs really gave.
-- the slowest evaluations on ext4: what they waited for.
+- Without the probe: `measure` with its files on an ext4 of its own and on a tmpfs, alone (also on
+  one CPU), and beside a process that writes and calls fsync on that ext4 all the time. Runs are in
+  random order within each round, and times are from measure's own stamps.
+- `rpcprobe ab`, ext4 against tmpfs, 12 random pairs, alone and beside that writer, shows which
+  categories carry the difference.
+- `rpcprobe whatif --without journal,block_io` on the captures of ext4 alone is compared with the
+  real result of tmpfs.
+- The slowest evaluations on ext4: what they waited for.
 
 Needs root, mkfs.ext4 and a loop device. Usage: run.py [--quick] [--tell] [--to DIR]
 """

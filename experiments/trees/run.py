@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 """Does each request name the right parent, behind proxies and front ends with several requests at once?
 
-A front end (nginx, HAProxy, Go, Node, Python, Rust) is asked on N connections at once, and asks a server behind it, over connections that it
-keeps and shares. Every request has a number in its path, and what is asked behind for its sake has the same: so the
-truth is in the methods, which the engine does not use. A capture sees the front end alone (attach).
+A front end (nginx, HAProxy, Go, Node, Python, Rust) receives requests on N connections at once, and
+asks a server behind it over connections that it keeps and shares. The path of every request has a
+number, and the requests that the front end makes for it have the same number. So the true parents
+are known from the methods, which the engine does not use. Only the front end is captured (attach).
 
-A row is one front end and one number of connections: requests behind it; how many of them name a parent as sure and as
-likely, and how many of these name the wrong one; how many name none. Last, requests found of those sent.
+A row is one front end and one number of connections: the number of requests behind it; how many of
+them name a parent as sure, as likely and as guessed, each with the number of wrong parents; and the
+share that names a parent. Last, the requests found of those sent.
 
   nginx       proxy_pass, a connection for each request; nginx-keep: kept connections
   haproxy     one thread, kept connections; haproxy-threads: two threads
-  *-proxy     Go's ReverseProxy, Node's http, Python's asyncio and threads, Rust's hyper on tokio: one request behind for each;
-              *-tasks-*: with --tasks
-  *-calls     sleeps a while, asks once, sleeps, asks twice at once
+  *-proxy     Go's ReverseProxy, Node's http, Python's asyncio and threads, Rust's hyper on tokio:
+              one request behind for each; *-tasks-*: with --tasks
+  *-calls     sleeps, and asks several times, one after the other or twice at once
 
-Needs root and what the front ends are written in; what is missing is skipped. Usage: run.py [--connections 1,4,32,256]
-[--requests N] [--levels 1] [FRONT ...]; rpcprobe from $RPCPROBE or PATH. Exit status: 1 if a request was not found or a sure
-parent is wrong, or more than 1 % of the likely ones in a row, else 0.
+Needs root and the languages and programs of the front ends; what is missing is skipped. Usage:
+run.py [--connections 1,4,32,256] [--requests N] [--levels 1] [FRONT ...]; rpcprobe from $RPCPROBE
+or PATH. Exit status: 0 if every request was found, no sure parent is wrong, and at most 1 % of the
+likely parents in any row are wrong; else 1.
 """
 
 import argparse
@@ -193,7 +196,7 @@ def main():
     parser.add_argument("--requests", type=int, default=600)
     parser.add_argument("--levels", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="a directory for the captures")
-    parser.add_argument("--again", action="store_true", help="judge the captures kept there")
+    parser.add_argument("--again", action="store_true", help="judge the kept captures again")
     parser.add_argument("front", nargs="*", choices=[[], *FRONTS], default=[])
     options = parser.parse_args()
     build_go(HERE / "servers/go", HERE / ".cache/front")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compare the time rpcprobe says a transfer spent on the wire with the rate of the link.
+"""Compare the time that rpcprobe says a transfer spent on the wire with the rate of the link.
 
-A client in one network namespace sends 1 MB to a server in another, over a veth pair that `tbf`
-shapes, some times on one connection: the first time TCP finds out how much it may send, which is not the
-link's doing. What the queue let pass of each later one (its own count, headers and all, less the burst
-that passes at once) takes bytes / rate: of wire.qdisc + wire.link the median must agree within 3 %; the
-least and the most are of a machine that does other things, too, and has the link wait. Frames at 1 Gbit/s are
-jumbo frames, as a CPU may not keep up with small ones: `--mtu`. Needs root.
+A client in one network namespace sends 1 MB to a server in another, several times on one
+connection, over a veth pair that `tbf` shapes. The first transfer does not count, because TCP is
+still finding out how much it may send. The expected time of each later transfer is bytes / rate:
+the bytes that the queue passed (by its own count, with headers), less the burst that passes at
+once. The median of wire.qdisc + wire.link must agree with that within 3 %. The least and the most
+are only printed: they also show how long other work on the machine kept the link waiting. Frames at
+1 Gbit/s are jumbo frames, because a CPU may not keep up with small ones (--mtu). Needs root.
 Usage: run.py [--rates RATE...] [--transfers N]; rpcprobe from $RPCPROBE or PATH.
 """
 
@@ -96,7 +97,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", nargs="+", default=["10mbit", "100mbit", "1gbit"])
     parser.add_argument("--transfers", type=int, default=9)
-    parser.add_argument("--mtu", type=int, help="of all links (default: 9000 at 1gbit, else 1500)")
+    parser.add_argument("--mtu", type=int, help="of the link (default: 9000 at 1gbit, else 1500)")
     arguments = parser.parse_args()
     rpcprobe = os.environ.get("RPCPROBE", "rpcprobe")
     print(f"{'rate':8}{'mtu':>6}{'bytes/rate':>12}{'wire.qdisc':>12}{'wire.link':>12}", end="")

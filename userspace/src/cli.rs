@@ -43,7 +43,7 @@ pub enum Command {
     /// own words go to standard error, the capture to a directory. Needs root.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
-    /// Capture what programs do that run already, and say where their requests' time went.
+    /// Capture programs that are already running, and say where their requests' time went.
     ///
     /// Give processes by number, by name, by port or by cgroup; all that match any of it are traced,
     /// and all that they start from then on. Programs that start later and match are not. The programs
@@ -90,8 +90,8 @@ Examples:
   sudo rpcprobe run -u \"$USER\" -- ./server
 
 Exit status: the program's own (or its death by signal); 127 if it was not found, 126 if it could
-not be executed; 1 if the capture failed although the program succeeded, 130 if Ctrl-C
-stopped the making of its tables; 2 for wrong arguments.";
+not be executed; 1 if the capture failed although the program succeeded, 130 if Ctrl-C interrupted
+the writing of its tables; 2 for wrong arguments.";
 
 const ATTACH_EXAMPLES: &str = "\
 Examples:
@@ -102,8 +102,8 @@ Examples:
 
 Requests that began before everything was in place are incomplete, and say so.
 
-Exit status: 0, also after Ctrl-C or SIGTERM; 1 if nothing matches or the capture failed; 130 if another
-Ctrl-C stopped the making of its tables; 2 for wrong arguments.";
+Exit status: 0, also after Ctrl-C or SIGTERM; 1 if nothing matches or the capture failed; 130 if
+another Ctrl-C interrupted the writing of its tables; 2 for wrong arguments.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -115,9 +115,9 @@ Examples:
 /// What requests are.
 #[derive(Debug, Args)]
 pub struct WantedArgs {
-    /// Look for requests of that kind only; may be given several times. With a port: what goes over
-    /// connections with that port is of that kind, whatever it looks like (`tcp`: turns), and all else is
-    /// found as without
+    /// Look only for requests of this kind; may be given several times. With a port: all traffic on connections with
+    /// that port is read as this kind, whatever it looks like (`tcp`: as turns); other connections are treated as
+    /// without the option
     #[arg(long, value_name = "KIND[:PORT]")]
     pub request: Vec<Rule>,
 }
@@ -125,9 +125,9 @@ pub struct WantedArgs {
 /// What is known of the kernel.
 #[derive(Debug, Args)]
 pub struct TypesArgs {
-    /// Take the layout of the kernel's structures from FILE, not from /sys/kernel/btf/vmlinux: BTF of this
-    /// kernel, whole or minimized by `bpftool gen min_core_btf`. What there is to attach to, the kernel
-    /// itself still has to say
+    /// Read the layout of kernel structures from FILE instead of /sys/kernel/btf/vmlinux. FILE is BTF of this kernel,
+    /// whole or minimized by `bpftool gen min_core_btf`. What can be attached to is still read from the kernel's own
+    /// BTF
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
 }
@@ -156,21 +156,21 @@ pub struct CaptureArgs {
     /// Redis command leaves the kernel
     #[arg(long)]
     pub no_methods: bool,
-    /// Also take stacks: the kernel's when a thread goes to sleep, the kernel's and the program's of
-    /// running threads HZ times a second (default: 997). `explain` shows them. Costs more
+    /// Also take stacks: the kernel stack when a thread goes to sleep, and the kernel and user stacks of running
+    /// threads HZ times a second (default: 997). `explain` shows them. Costs more
     #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true,
           default_missing_value = "997", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub stacks: Option<u32>,
-    /// Of which sleeps to take the stack
+    /// Which sleeps to take stacks of
     #[arg(long, value_enum, default_value_t = Sleeps::All, requires = "stacks")]
     pub sleep_stacks: Sleeps,
     #[command(flatten)]
     pub direct: DirectArgs,
-    /// Also follow tasks that a runtime of the program's own runs on its threads: goroutines (Go 1.18 or later), asyncio's
-    /// (CPython), tokio's (Rust, with symbols), and streams and timers of Node (18 or later, with symbols). Which task serves a
-    /// request, and what that waits for, is then told by the runtime; otherwise much of it is inferred. By uprobes: costs ten
-    /// microseconds a request and more (in virtual machines 30 for a timer of Node's, by watchpoints), and slows every process
-    /// that runs the same file
+    /// Also follow the tasks that a program's own runtime schedules on its threads: goroutines (Go 1.18 or later),
+    /// tasks of asyncio (CPython) and tokio (Rust, with symbols), and streams and timers of Node (18 or later, with
+    /// symbols). The runtime then tells which task serves a request and what the task waits for; otherwise much of
+    /// this is inferred. Uses uprobes: costs ten microseconds or more per request (in virtual machines 30 per Node
+    /// timer, by watchpoints), and slows every process that runs the same file
     #[arg(long)]
     pub tasks: bool,
     #[command(flatten)]
@@ -184,7 +184,7 @@ pub struct CaptureArgs {
     pub ring_kib: Option<u32>,
     #[command(flatten)]
     pub types: TypesArgs,
-    /// Print no report at the end, nor how far its making is
+    /// Print neither progress nor the report at the end
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
     /// Print the report as JSON. `attach` reports to standard output, `run` to standard error, since
@@ -287,7 +287,7 @@ pub struct FigureArgs {
     /// Only requests of this percentile band, of those that pass the filters
     #[arg(long, value_enum)]
     pub band: Option<Band>,
-    /// The time in this category instead of the whole latency (`latency`)
+    /// For `latency`: show the time in this category instead of the whole latency
     #[arg(long)]
     pub category: Option<Category>,
     /// Only the request of this number; may be given several times. Of `timeline`: the request it shows (default: the
@@ -320,7 +320,7 @@ pub struct RequestsArgs {
     /// Only incomplete requests
     #[arg(long)]
     pub incomplete: bool,
-    /// The N slowest complete ones, or with --incomplete those of which most is known to have passed
+    /// Only the N slowest complete requests, or with --incomplete the N with the longest time known so far
     #[arg(long, value_name = "N")]
     pub slowest: Option<usize>,
     #[command(flatten)]
@@ -353,16 +353,16 @@ pub struct ExplainArgs {
 pub struct AttributeArgs {
     /// Directory of the capture [default: the newest of rpcprobe.out, rpcprobe.out.2, ...]
     pub dir: Option<PathBuf>,
-    /// Take what is there of a capture that breaks off
+    /// Accept a capture whose events break off, and attribute the part that is there
     #[arg(long)]
     pub allow_truncated: bool,
-    /// Tell every request piece by piece; else requests of more than 100 segments, and programs with more than 100
-    /// requests in them, have short pieces added up
+    /// Report every request piece by piece. By default short pieces are added up in requests of more than 100 segments,
+    /// and in programs' lives of more than 1,000
     #[arg(long)]
     pub every_piece: bool,
     #[command(flatten)]
     pub wanted: WantedArgs,
-    /// Print no report at the end, nor how far its making is
+    /// Print neither progress nor the report at the end
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
     /// Print the report as JSON
@@ -390,7 +390,7 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let is_bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
     match parse_time(&format!("{text}{}", if is_bare { "s" } else { "" }))? {
-        0 => Err("a capture takes longer than that".into()),
+        0 => Err("the duration must be more than 0".into()),
         ns => Ok(Duration::from_nanos(ns)),
     }
 }

@@ -34,7 +34,7 @@ impl Work {
     fn then(self) -> &'static str {
         match self {
             Work::Attributing => {
-                "explaining the last requests and telling parents by the times of all"
+                "explaining the last requests and inferring parents from the times of all requests"
             }
             Work::AddingUp | Work::Exporting => "finishing",
         }
@@ -186,7 +186,8 @@ mod tests {
         let none = line(Work::Attributing, 0, 0, Duration::ZERO);
         assert_eq!(none, "rpcprobe: attributing: 0 % of 0 B read in 0 s");
         let all = line(Work::Attributing, 3 << 20, 3 << 20, Duration::from_secs(15));
-        let then = "explaining the last requests and telling parents by the times of all";
+        let then =
+            "explaining the last requests and inferring parents from the times of all requests";
         assert_eq!(all, format!("rpcprobe: attributing: 3.00 MiB read, {then}, 15 s"));
         let half = line(Work::AddingUp, 1_000, 2_000, Duration::from_secs(2));
         assert_eq!(half, "rpcprobe: adding up: 50 % of 2,000 requests read in 2 s");

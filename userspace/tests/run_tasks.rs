@@ -264,7 +264,8 @@ fn a_stripped_program_is_followed_from_its_begin() {
 fn without_the_option_nothing_is_hooked_and_without_a_runtime_it_is_told() {
     let Some(_turn) = needs_kernel() else { return };
     let capture = Capture::of(&["--tasks"], &["true"], Stdio::null()).succeeded();
-    let told = "--tasks told nothing: none of the programs was built with Go, with tokio and symbols in it, Python, Node with symbols";
+    let told = "--tasks found no tasks: no program has a runtime that can be followed (Go, tokio with symbols, \
+                Python, Node with symbols)";
     assert!(capture.report().contains(told), "{}", capture.report());
     let Some((_directory, program)) = peer_in_go("goroutines", &[]) else { return };
     let capture = attached(&[&program], &[]);

@@ -1,11 +1,12 @@
-"""HTTP servers that ask another one, and that other one.
+"""HTTP servers that ask another server, and that other server.
 
-    front.py back PORT                                  answers after 0 to 5 ms
-    front.py threads|asyncio proxy|calls PORT BEHIND    until killed
+    front.py back PORT                                  the other server: answers after 0 to 5 ms
+    front.py threads|asyncio proxy|calls PORT BEHIND    a server that asks the one at port BEHIND
 
-A proxy sends on GET /r/N/... as it is. The others are told what to do by GET /r/N/STEPS: `sMS` sleeps, `c` asks the server
-behind for /b/N/CHILD, `p` asks it twice at once (where threads are requests: one after the other). All of them keep
-connections to the server behind, and take one that is free.
+All run until they are killed. `proxy` passes GET /r/N/... on unchanged. `calls` carries out the
+steps of GET /r/N/STEPS: `sMS` sleeps, `c` asks the server behind for /b/N/CHILD, `p` asks it twice
+at once (`threads`: one after the other). Both keep their connections to the server behind, and use
+any that is free.
 """
 
 import asyncio

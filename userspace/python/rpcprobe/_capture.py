@@ -108,7 +108,7 @@ class Capture:
                 (docs/page.md says what they show).
             by: for `breakdown` only: by `band` (default), `method` or `time`.
             band: only this percentile band of the requests that pass: `p0-50`, `p50-90`, `p90-99` or `top1`.
-            category: for `latency` only: the time in this category instead of the whole latency.
+            category: for `latency` only: show the time in this category instead of the whole latency.
             requests: only these requests, given by number: a list, a column, or rows with `request_id`. For `timeline`,
                 the one request to show (default: the slowest).
             **filters: conditions on the requests, as in `Filter`.

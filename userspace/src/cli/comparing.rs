@@ -13,13 +13,15 @@ pub const AB_EXAMPLES: &str = "\
 Examples:
   sudo rpcprobe ab -- ./frpc -m 3 --- ./frpc -m 6 < expressions.txt
   sudo rpcprobe ab --pairs 12 -u \"$USER\" -- ./server-old --- ./server-new
-  sudo rpcprobe ab --prepare 'sync; echo 3 > /proc/sys/vm/drop_caches' -- ./job ext4/ --- ./job tmpfs/
+  sudo rpcprobe ab --prepare 'sync; echo 3 > /proc/sys/vm/drop_caches' \\
+      -- ./job ext4/ --- ./job tmpfs/
 
-The commands' standard input is FILE of --input, or standard input if that is a regular file, from its
-begin each time; else it is empty. A pair in which a command fails is left out, and said.
+Each command reads FILE of --input from its beginning, or standard input if that is a regular
+file; otherwise its input is empty. A pair in which a command fails is left out, and the output
+says so.
 
-Exit status: 0; 1 if no pair is whole or a pair was left out; 2 for wrong arguments; 128 + the signal
-after Ctrl-C or SIGTERM, with the pairs that were whole by then compared.";
+Exit status: 0; 1 if no pair is whole or a pair was left out; 2 for wrong arguments; 128 + the
+signal after Ctrl-C or SIGTERM, with the pairs that were whole by then compared.";
 
 pub const DIFF_EXAMPLES: &str = "\
 Examples:
@@ -30,8 +32,9 @@ Examples:
   rpcprobe diff capture --a to=10s --b from=10s
   rpcprobe diff runs/* --a label.disk=ext4 --b label.disk=tmpfs
 
-A run, not a request, is the unit: requests of one run are too much alike for a test. So two captures
-give intervals \"within these captures only\" and no verdict; `rpcprobe ab` makes runs that give one.";
+A run, not a request, is the unit: requests of one run are too much alike for a test. So two
+captures give intervals \"within these captures only\" and no verdict; `rpcprobe ab` makes runs that
+give one.";
 
 #[derive(Debug, Args)]
 pub struct AbArgs {
@@ -62,7 +65,7 @@ pub struct AbArgs {
     /// Let the commands' standard output and error through; else what they write is dropped
     #[arg(long)]
     pub show_output: bool,
-    /// Take runs of commands that fail as any other
+    /// Treat a run whose command fails like any other run
     #[arg(long)]
     pub ignore_failure: bool,
     /// Attach a label to all captures; may be given several times

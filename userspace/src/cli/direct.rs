@@ -8,9 +8,9 @@ use crate::probe::hooks::Sort;
 /// Functions of the kernel that are hooked themselves.
 #[derive(Debug, Args)]
 pub struct DirectArgs {
-    /// Also hook functions of the kernel themselves, from begin to end, of these sorts; without SORT all that
-    /// this kernel allows. They measure what is modelled else (copies at sockets) and say what some waits are for. Costs
-    /// more. Without fentry and kprobes it is an error
+    /// Also hook kernel functions of these sorts directly, at entry and return; without SORT, all functions that this
+    /// kernel allows. These hooks measure what is otherwise modelled (copies at sockets) and tell what some waits are
+    /// for. Costs more. It is an error if neither fentry nor kprobes can attach them
     #[arg(long, value_name = "SORT", num_args = 0.., require_equals = true, value_delimiter = ',')]
     pub direct_hooks: Option<Vec<Sort>>,
     /// Hook them by this and by nothing else [default: fentry or, where it cannot be, kprobe]

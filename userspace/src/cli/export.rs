@@ -13,8 +13,8 @@ Examples:
   rpcprobe export --csv all --kind http1       (all.requests.csv and all.segments.csv)
   rpcprobe export --json slow --slowest 10     (slow.requests.jsonl and slow.segments.jsonl)
 
-A trace is opened in the Perfetto user interface (\"Open trace file\"). It needs much memory for large ones: choose
-the slowest, or a window.";
+A trace is opened in the Perfetto user interface (\"Open trace file\"). It needs much memory for
+large ones: choose the slowest, or a window.";
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("formats").required(true).multiple(true))]

@@ -216,7 +216,10 @@ fn categories(hooks: &[Hook]) -> Vec<CategoryEvidence> {
         } else {
             without("interrupt", "interrupts count as the interrupted work here")
         },
-        measured("steal", "as the guest's kernel is told, when that is most of a stretch"),
+        measured(
+            "steal",
+            "steal time reported to the guest's kernel, where it fills most of a stretch without records",
+        ),
         measured("lock", "futex waits; `by` is the waker"),
         if has("jbd2_start_commit") && has("jbd2_end_commit") {
             measured("journal", "uninterruptible waits ended by a jbd2 thread; `cause` its phase")
@@ -228,7 +231,10 @@ fn categories(hooks: &[Hook]) -> Vec<CategoryEvidence> {
         if has("sock_send_length") && has("sock_recv_length") {
             measured("queue.socket", "end of the send, or arrival, to begin of the receive")
         } else if has("inet_sendmsg") && has("inet_recvmsg") {
-            measured("queue.socket", "the same, by the exits of the functions below the calls")
+            measured(
+                "queue.socket",
+                "end of the send, or arrival, to begin of the receive; by exits of inet_sendmsg, inet_recvmsg, ...",
+            )
         } else {
             without("queue.socket", "no requests over sockets here")
         },

@@ -27,7 +27,9 @@ pub fn export(args: ExportArgs) -> Result<i32> {
     let chosen = export::choose(rows, &filter, which, capture.manifest.start_ns)?;
     if chosen.may_belong > 0 {
         let which = count(chosen.may_belong, "incomplete request");
-        complain(&format_args!("{which} may belong here: not exported"));
+        complain(&format_args!(
+            "{which} not exported: the latency is not known, so the selection cannot be decided"
+        ));
     }
     // On a signal, unfinished files are removed.
     interrupt::catch();

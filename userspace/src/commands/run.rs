@@ -78,7 +78,7 @@ pub(super) fn finish(dir: &OutputDir, outcome: session::Outcome, quiet: bool) ->
     // again.
     attribute::write_manifest(dir, &manifest).map_err(|error| {
         let again = then(&error, &format!("attribute --allow-truncated {shown}"));
-        error.context(format!("{shown} holds the events, but not what goes with them; {again}"))
+        error.context(format!("{shown} holds the events, but no manifest; {again}"))
     })?;
     attribute::attribute(dir, &mut manifest, Choices::default(), !quiet).map_err(|error| {
         let again = then(&error, &format!("attribute {shown}"));

@@ -39,10 +39,10 @@ pub fn compare(
     let (level, smallest_p) = (LEVEL, smallest_p(pairs));
     let no_verdict = match basis {
         Basis::OneCaptureEach => {
-            Some("one capture a side: what differs between runs is not known".to_owned())
+            Some("one capture a side: the variation between runs is not known".to_owned())
         }
         Basis::Unpaired => Some(
-            "the runs are no pairs in time: a drift of the machine cannot be told from a change"
+            "the runs do not form pairs in time: drift of the machine cannot be told from a change"
                 .to_owned(),
         ),
         _ if smallest_p > level => {

@@ -80,7 +80,7 @@ fn basis(comparison: &Comparison) -> String {
         Basis::Neighbours => {
             format!("{pairs} of runs next to each other in time; whether their order was random is not known")
         }
-        Basis::Unpaired => "runs that are no pairs".to_owned(),
+        Basis::Unpaired => "unpaired runs".to_owned(),
         Basis::OneCaptureEach => "one capture a side".to_owned(),
     };
     match &comparison.no_verdict {
@@ -169,7 +169,7 @@ fn no_difference(of: &StatisticComparison) -> String {
     let total = of.statistic.in_words();
     match detectable_ns {
         Some(ns) => format!(
-            "no difference shown. A change of the {total} by {} ({:.1} %) would have been in 8 of 10 \
+            "no difference shown. A change of the {total} by {} ({:.1} %) would have been shown in 8 of 10 \
              such comparisons",
             format_ns(ns as u64),
             ns / a_ns.max(1) as f64 * 100.0
@@ -261,8 +261,8 @@ fn totals(comparison: &Comparison, kind: &KindComparison, style: Style) -> Strin
     }
     if let Some(no) = &kind.no_intervals {
         let why = format!(
-            "No intervals: {} requests of A and {} of B, of which up to {} in a row are alike, are fewer than {} \
-             independent pieces; longer captures have them",
+            "No intervals: {} requests of A and {} of B, of which up to {} in a row are alike, make fewer than {} \
+             independent blocks; a longer capture has enough",
             format_exact(no.a_requests),
             format_exact(no.b_requests),
             format_exact(no.block_requests),
@@ -390,8 +390,9 @@ fn footnotes(out: &mut dyn Write, comparison: &Comparison, style: Style) -> Resu
     ];
     if comparison.pairs > 0 {
         notes.push(format!(
-            "p: of a difference this large anywhere in the tables by chance ({} sign flips). \"changed\": p at \
-             most {}, and at least 1 % of the mean latency and as much as the probe's own cost changed.",
+            "p: the probability of a difference this large anywhere in the tables by chance ({} sign flips). \
+             \"changed\": p is at most {}, and the change is at least 1 % of the mean latency and at least the \
+             change of the probe's own cost.",
             format_exact(comparison.flips),
             comparison.level
         ));

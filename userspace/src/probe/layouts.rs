@@ -49,8 +49,7 @@ pub(super) fn not_replaced(error: anyhow::Error, config: &Config) -> anyhow::Err
     match config.btf {
         None => error,
         Some(_) => anyhow!(
-            "{error:#}; --btf replaces only what that says of the layout of structures, and not what BTF \
-             tracepoints attach to"
+            "{error:#}; --btf replaces only the kernel's structure layouts, and not what BTF tracepoints attach to"
         ),
     }
 }

@@ -206,8 +206,8 @@ fn settle(
     sink.add(&roles(&channels, clock::monotonic_ns()));
     Ok((unsettled > 0).then(|| {
         format!(
-            "{unsettled} pipes or sockets were too busy to tell what was on its way in them at the \
-             begin: requests on them may be missing"
+            "{unsettled} pipes or sockets were too busy to determine which bytes were in flight when the capture \
+             began: requests on them may be missing"
         )
     }))
 }

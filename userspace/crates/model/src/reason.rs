@@ -18,9 +18,9 @@ named! {
         Unseen = "bytes moved unseen",
         Senseless = "bytes made no sense or could not be read",
         Long = "a call moved more messages than are looked at",
-        Busy = "two CPUs were at it at once",
+        Busy = "two CPUs worked on it at the same time",
         Forgotten = "there are more connections than can be followed",
-        Reopened = "it had ended, and another came between the same ends",
+        Reopened = "it had ended, and a new connection between the same endpoints began",
     }
 }
 
@@ -35,14 +35,14 @@ worded! {
         /// The answer may be among the lost records.
         RecordsLostBeforeAnswer = "records were lost before its answer",
         /// The answer may belong to another request.
-        RecordsLostBefore = "records were lost before it: which answer is its own is not known",
+        RecordsLostBefore = "records were lost before it: which answer belongs to it is not known",
         /// The answer may be in the part of the connection that could not be followed.
         NotFollowed { why: GapWhy } = "its connection could not be followed: {why}",
         /// The answer may belong to another request.
         NotFollowedBefore { why: GapWhy } =
-            "its connection could not be followed before it ({why}): which answer is its own is not known",
+            "its connection could not be followed before it ({why}): which answer belongs to it is not known",
         ChannelForgotten =
-            "its channel had fallen out of a full table: which bytes are whose is not known since",
+            "its channel was dropped from a full table: since then, bytes cannot be assigned to requests",
         CaptureEnded = "the capture ended before the answer",
         /// Of a program: it was still running.
         CaptureEndedBefore = "the capture ended before it did",
@@ -57,16 +57,16 @@ worded! {
         /// HTTP/2: RST_STREAM.
         Reset { who: Who, code: u32 } = "{who} reset the stream, with error {code}",
         /// HTTP/2: GOAWAY.
-        Refused = "the server went away without looking at it",
+        Refused = "the server sent GOAWAY and did not process it",
         AnswerUnread = "the client has not read all of the answer",
         AnswerUnwritten = "the server has not written all of the answer",
         /// The writer of part of the answer was not seen, so the answer may be longer.
-        WriterUnseen = "nobody saw who wrote part of its answer",
-        DatagramUnseen = "nobody saw which datagram the server read",
+        WriterUnseen = "the writer of part of its answer was not seen",
+        DatagramUnseen = "which datagram the server read was not seen",
         /// The server may have been mistaken for the client.
-        AskerUnknown = "records of its channel's begin were lost: who asks is not known",
+        AskerUnknown = "records of the beginning of its channel were lost: which end is the client is not known",
         /// As above, for turns in shared memory.
-        WordOlder = "its word is older than the capture: who asks is not known",
+        WordOlder = "its futex word is older than the capture: which side is the client is not known",
     }
 }
 
@@ -88,20 +88,20 @@ mod tests {
             (RecordsLostBeforeAnswer, "records were lost before its answer"),
             (
                 RecordsLostBefore,
-                "records were lost before it: which answer is its own is not known",
+                "records were lost before it: which answer belongs to it is not known",
             ),
             (
                 NotFollowed { why: GapWhy::Busy },
-                "its connection could not be followed: two CPUs were at it at once",
+                "its connection could not be followed: two CPUs worked on it at the same time",
             ),
             (
                 NotFollowedBefore { why: GapWhy::Unseen },
-                "its connection could not be followed before it (bytes moved unseen): which answer is its own is \
-                 not known",
+                "its connection could not be followed before it (bytes moved unseen): which answer belongs to it \
+                 is not known",
             ),
             (
                 ChannelForgotten,
-                "its channel had fallen out of a full table: which bytes are whose is not known since",
+                "its channel was dropped from a full table: since then, bytes cannot be assigned to requests",
             ),
             (CaptureEnded, "the capture ended before the answer"),
             (CaptureEndedBefore, "the capture ended before it did"),
@@ -117,13 +117,19 @@ mod tests {
                 "the server was killed by signal 9 before the answer",
             ),
             (Reset { who: Client, code: 8 }, "the client reset the stream, with error 8"),
-            (Refused, "the server went away without looking at it"),
+            (Refused, "the server sent GOAWAY and did not process it"),
             (AnswerUnread, "the client has not read all of the answer"),
             (AnswerUnwritten, "the server has not written all of the answer"),
-            (WriterUnseen, "nobody saw who wrote part of its answer"),
-            (DatagramUnseen, "nobody saw which datagram the server read"),
-            (AskerUnknown, "records of its channel's begin were lost: who asks is not known"),
-            (WordOlder, "its word is older than the capture: who asks is not known"),
+            (WriterUnseen, "the writer of part of its answer was not seen"),
+            (DatagramUnseen, "which datagram the server read was not seen"),
+            (
+                AskerUnknown,
+                "records of the beginning of its channel were lost: which end is the client is not known",
+            ),
+            (
+                WordOlder,
+                "its futex word is older than the capture: which side is the client is not known",
+            ),
         ];
         for (reason, text) in all {
             assert_eq!(reason.to_string(), text);

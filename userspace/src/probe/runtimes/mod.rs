@@ -28,7 +28,7 @@ pub use own::{our_own, write_our_own};
 /// The description of a runtime.
 pub struct Runtime {
     name: &'static str,
-    /// What a program has to be, for messages.
+    /// What a program must contain, for messages.
     needs: &'static str,
     /// Programs of the BPF object.
     programs: &'static [&'static str],
@@ -121,12 +121,15 @@ impl Followed {
         match (tried, self.knows_numbers) {
             (true, _) => None,
             (false, _) if !self.awaited.is_empty() => Some(
-                "--tasks told nothing: the capture ended before the programs had been looked at"
+                "--tasks found no tasks: the capture ended before the programs had been looked at"
                     .to_owned(),
             ),
-            (false, true) => Some(format!("--tasks told nothing: none of the programs was {needs}")),
+            (false, true) => Some(format!(
+                "--tasks found no tasks: no program has a runtime that can be followed ({needs})"
+            )),
             (false, false) => Some(format!(
-                "--tasks told nothing: inside a PID namespace programs that begin are not known, and none of those before was {needs}"
+                "--tasks found no tasks: inside a PID namespace programs that start later are not seen, and no \
+                 earlier program has a runtime that can be followed ({needs})"
             )),
         }
     }

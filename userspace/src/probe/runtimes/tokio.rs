@@ -7,7 +7,7 @@ use super::{place_in_c, Found, Runtime};
 
 pub const TOKIO: Runtime = Runtime {
     name: "tokio",
-    needs: "with tokio and symbols in it",
+    needs: "tokio with symbols",
     programs: &[
         "on_tokio_running",
         "on_tokio_idle",

@@ -14,7 +14,7 @@ use crate::records::TaskWait;
 use pclntab::Pclntab;
 
 pub const GO: Runtime =
-    Runtime { name: "Go", needs: "built with Go", programs: &["on_go_park", "on_go_status"], find };
+    Runtime { name: "Go", needs: "Go", programs: &["on_go_park", "on_go_status"], find };
 
 /// What the programs hook. The first function tells what a goroutine parks for: without it no parking is recorded.
 const FUNCTIONS: [&str; 2] = ["runtime.gopark", "runtime.casgstatus"];
