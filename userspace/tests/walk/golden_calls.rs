@@ -1,6 +1,6 @@
-//! Small traces of servers that have several requests at once, with answers derived by hand. One server (thread 20, CPU
-//! 1) asks a back end for some of them; another has threads that take work from each other (20, and 21 on CPU 3). The
-//! last traces are of answers in two pieces, and of wake-ups that do not lead back to the client.
+//! Small traces of servers that have several requests at once, with answers derived by hand. One server (thread 20,
+//! CPU 1) asks a back end for some of them; another has threads that take work from each other (20, and 21 on CPU 3).
+//! The last traces are of answers in two pieces, and of wake-ups that do not lead back to the client.
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
