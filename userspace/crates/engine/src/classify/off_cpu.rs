@@ -99,7 +99,12 @@ impl Wait<'_> {
 
     /// A wait that its waker ended and that may be for a lock. Nothing proves that it is.
     fn perhaps_a_lock(&self, detail: String) -> Vec<Part> {
-        let mut parts = inferred(self.by_its_waker(Category::Lock, detail));
+        inferred(self.for_a_lock(detail))
+    }
+
+    /// A wait for a lock. Its `cause` says so if the lock is an interpreter's.
+    fn for_a_lock(&self, detail: String) -> Vec<Part> {
+        let mut parts = self.by_its_waker(Category::Lock, detail);
         let futexes = &self.world.process_of(self.thread).futexes;
         if self.off.call.is_some_and(|call| futexes.is_interpreters(&call)) {
             for part in &mut parts {
@@ -287,7 +292,7 @@ impl Wait<'_> {
                 Some(lock) => {
                     // For a lock inside a runtime, nothing shows which lock it is.
                     let object = object.map_or(String::new(), |object| format!(" {object}"));
-                    self.by_its_waker(Category::Lock, format!("{lock}{object}"))
+                    self.for_a_lock(format!("{lock}{object}"))
                 }
                 None => self.perhaps_a_lock(detail),
             },

@@ -15,6 +15,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::event::{OpenCall, TYPE_FUTEX};
 use crate::timeline::{ThreadId, Wake};
 
+/// The distance from `__g_refs` of a condition variable, which who signals it waits for until earlier waiters have left
+/// (glibc before 2.41, `__condvar_quiesce_and_switch_g1()`), to its `__g_signals`, which waiters wait for.
+const REFS_TO_SIGNALS_BYTES: u64 = 24;
+/// The distance from `__g_signals` of the interpreter lock's condition variable to the mutex that follows it (CPython,
+/// `struct _gil_runtime_state`).
+const SIGNALS_TO_MUTEX_BYTES: u64 = 8;
+
 /// Limit of the futexes known of a process: beyond it, all are learned anew.
 const MOST_FUTEXES: usize = 4096;
 /// Limit of the threads known of a futex, likewise.
@@ -67,11 +74,19 @@ impl Futexes {
         condition(call).is_some_and(|first| woken(first) || woken(first | 4))
     }
 
-    /// Whether a call waits for an interpreter's lock.
+    /// Whether a call waits for an interpreter's lock: for its condition variable, or for the mutex that guards both.
     pub fn is_interpreters(&self, call: &OpenCall) -> bool {
-        let asking =
-            |first: u64| self.asking.get(&first).is_some_and(|known| known.is_interpreters);
-        !self.asking.is_empty() && condition(call).is_some_and(asking)
+        let Some(object) = call.object.filter(|object| object.type_bits == TYPE_FUTEX) else {
+            return false;
+        };
+        let is_known =
+            |first: &u64| self.asking.get(first).is_some_and(|known| known.is_interpreters);
+        let word = object.ino & !7;
+        let signals = match call.lock() {
+            Some(_) => [word.wrapping_sub(SIGNALS_TO_MUTEX_BYTES), 0],
+            None => [word, word.wrapping_add(REFS_TO_SIGNALS_BYTES)],
+        };
+        !self.asking.is_empty() && signals.iter().any(is_known)
     }
 
     /// A thread came back from `call`, in which it slept until `wake` and would have slept for at most CPython's switch
@@ -193,6 +208,20 @@ mod tests {
         assert!(!futexes.is_interpreters(&wait(0x10)));
         futexes.note_asked(2, &wait(0x10), Some(&woken(1, 80)));
         assert!(futexes.is_interpreters(&wait(0x14)) && !futexes.is_interpreters(&wait(0x20)));
+    }
+
+    /// The interpreter lock consists of a condition variable, of which two places are waited for, and a mutex.
+    #[test]
+    fn all_waits_of_the_interpreters_lock_are_known() {
+        let mut futexes = Futexes::default();
+        futexes.note_asked(1, &wait(0x30), None);
+        futexes.note_asked(2, &wait(0x30), Some(&woken(1, 80)));
+        let mutex = |address| {
+            let object = Object { dev: 128, ino: address, type_bits: TYPE_FUTEX };
+            OpenCall { fd: 2, object: Some(object), ..wait(address) }
+        };
+        assert!(futexes.is_interpreters(&wait(0x18)) && futexes.is_interpreters(&wait(0x1c)));
+        assert!(futexes.is_interpreters(&mutex(0x38)) && !futexes.is_interpreters(&mutex(0x30)));
     }
 
     #[test]
