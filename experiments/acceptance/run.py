@@ -108,6 +108,9 @@ def compare_stamps(path: Path, requests: list[dict]) -> tuple[list[Pair], int]:
     return pairs, none
 
 
+# A client that is judged without its time in user mode: bound of the whole difference of its stamps at the median.
+MOST_USER_NS = 150_000
+
 # What a client's thread does between its stamps and its request, in the order of rest.rs.
 BETWEEN = ("user", "system calls", "run queue", "asleep")
 
@@ -156,7 +159,8 @@ def judge(options: argparse.Namespace, name: str, clients: int, folder: Path) ->
     if (folder / LOG).exists():
         pairs, none = compare_stamps(folder / LOG, complete)
         more = [end - begin - (done - start) for (begin, end), (start, done, _) in pairs]
-        stamps = f"{quantile(more, 0.5) / 1e3:.1f} / {quantile(more, 0.99) / 1e3:.1f}"
+        p50, p99 = quantile(more, 0.5), quantile(more, 0.99)
+        stamps = f"{p50 / 1e3:.1f} / {p99 / 1e3:.1f}"
         if none:
             problems.append(f"{none} stamps with no request of their own")
         parts = between(options.rest, folder / "capture", pairs) if options.rest and pairs else []
@@ -166,6 +170,8 @@ def judge(options: argparse.Namespace, name: str, clients: int, folder: Path) ->
         if scene.judged_without_user and parts:
             user = BETWEEN.index("user")
             more = [ns - of_pair[user] for ns, of_pair in zip(more, parts, strict=True)]
+            if p50 > MOST_USER_NS:
+                problems.append("stamps are far from their requests")
         p50, p99 = quantile(more, 0.5), quantile(more, 0.99)
         # An interpreter does much between its stamps and its system calls: printed, not judged.
         bounds_ns = scene.bounds_ns
@@ -200,6 +206,9 @@ def parse() -> argparse.Namespace:
     unknown = set(options.scenes) - set(SCENES)
     if unknown:
         parser.error(f"no scene has the name {', '.join(sorted(unknown))}")
+    without = [name for name in options.scenes or SCENES if SCENES[name].judged_without_user]
+    if without and not options.rest:
+        parser.error(f"{', '.join(without)}: needs --rest")
     return options
 
 

@@ -37,15 +37,21 @@ def judge_doctor(kernel: Kernel, observed: Observed) -> Verdict:
     """The capture's attached hooks must be those that doctor reports."""
 
     def always(name: str, means: str | None) -> bool:
-        return means is not None and means != IN_PROGRAMS and not name.startswith(ON_REQUEST)
+        in_programs = means is not None and means.startswith(IN_PROGRAMS)
+        return not in_programs and not name.startswith(ON_REQUEST)
 
     doctor = {h["name"]: h["attached_as"] for h in kernel.doctor["hooks"]}
     said = {name: means for name, means in doctor.items() if always(name, means)}
-    had = {name: means for name, means in observed.hooks.items() if always(name, means)}
+    # A function that a runtime lacks is not attached, and doctor does not know of it.
+    had = {
+        name: means
+        for name, means in observed.hooks.items()
+        if always(name, means) and (means is not None or name in said)
+    }
     problems = [
         f"{name}: doctor says {said.get(name)}, the capture had {had.get(name)}"
         for name in sorted(said.keys() | had.keys())
-        if said.get(name) != had.get(name)
+        if name not in said or name not in had or said[name] != had[name]
     ]
     if not kernel.facts["securityfs_mounted"] and "unknown" not in (
         kernel.doctor["lockdown"] or ()

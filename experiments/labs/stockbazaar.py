@@ -222,21 +222,24 @@ def spent(segments: list[dict], category: str) -> int:
     return sum(s["duration_ns"] for s in segments if s["category"] == category)
 
 
-def own_lock_ns(segments: list[dict]) -> int:
-    """Waits for locks but for the interpreter's, for which the server has no stamps."""
-    own = [s for s in segments if not (s["cause"] or "").startswith("interpreter lock")]
-    return spent(own, "lock")
+class Lock:
+    """Waits for the server's own lock, as its stamps show them: with a wait for the interpreter's lock only where that follows
+    directly, before the second stamp."""
 
-
-def until_had(segments: list[dict]) -> int:
-    """Waits for locks, each with the time until the program continues: the wait for a CPU, and the
-    end of the call."""
-    whole_ns, waits = 0, False
-    for segment in segments:
-        name = segment["category"]
-        waits = name == "lock" or (waits and name.startswith(("runqueue.", "kernel.", "interrupt")))
-        whole_ns += waits * segment["duration_ns"]
-    return whole_ns
+    def __init__(self, segments: list[dict]):
+        self.lock_ns = 0
+        # With the time until the program continues: the wait for a CPU, and the end of the call.
+        self.until_had_ns = 0
+        waits = False
+        for segment in segments:
+            name, ns = segment["category"], segment["duration_ns"]
+            is_interpreters = (segment["cause"] or "").startswith("interpreter lock")
+            if name == "lock":
+                waits = waits or not is_interpreters
+                self.lock_ns += waits * ns
+            else:
+                waits = waits and name.startswith(("runqueue.", "kernel.", "interrupt"))
+            self.until_had_ns += waits * ns
 
 
 def lock(rpcprobe: str, scratch: Path, grpc: bool) -> bool:
@@ -267,8 +270,9 @@ def lock(rpcprobe: str, scratch: Path, grpc: bool) -> bool:
             parts = [within(own, line) for own, (_, line) in zip(parts, pairs)]
         whole_ns = [line["end_ns"] - line["start_ns"] for _, line in pairs]
         sleep_ns = [spent(each, "sleep") for each in parts]
-        lock_ns = [own_lock_ns(each) for each in parts]
-        got_ns = [until_had(each) for each in parts]
+        own = [Lock(each) for each in parts]
+        lock_ns = [each.lock_ns for each in own]
+        got_ns = [each.until_had_ns for each in own]
         stamps_ns = [line["lock_wait_ns"] for _, line in pairs]
         agree = sum((a > LONG_NS) == (b > LONG_NS) for a, b in zip(lock_ns, stamps_ns)) / 500
         columns = "".join(

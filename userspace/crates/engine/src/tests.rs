@@ -223,41 +223,48 @@ fn a_forked_worker_does_not_keep_what_is_past() {
     assert!(most as u64 <= KEEP_BEGINS_EVENTS + 2 * FORGET_EVERY, "{most}");
 }
 
-/// A parent that never waits for the programs it starts (it ignores SIGCHLD) keeps no history for them.
+/// Events of `child`, which `parent` forks at `at_ns` and which exits 90 ns later, having run a program.
+fn program(parent: u32, child: u32, at_ns: u64) -> Vec<(u64, What)> {
+    let (child_tgid, flags, enter_ns, comm) = (child, TASK_TRACED, at_ns - 50, "sh".into());
+    let exec = event::Exec {
+        tid: child,
+        old_tid: child,
+        traced: true,
+        entry: 0,
+        interp_base: 0,
+        comm: "true".into(),
+        path: None,
+    };
+    vec![
+        (at_ns, What::Fork { parent, child, child_tgid, flags, enter_ns, comm }),
+        (at_ns + 10, What::Exec(exec.into())),
+        (at_ns + 90, What::Exit { tid: child, tgid: child, code: 0, traced: true }),
+    ]
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A parent that never waits for the programs it starts (it ignores SIGCHLD) keeps no history for them. A program that one
+/// of them started is still known to be its child.
 #[test]
 fn a_program_that_nobody_waits_for_does_not_keep_what_is_past() {
-    const SECOND_NS: u64 = 1_000_000_000;
     let mut engine = Engine::new(1, 0, Rates::default());
     let mut told = Vec::new();
     let mut sink = |request: Request, _: Segments| {
-        told.push((request.complete, request.reason, request.latency_ns));
+        told.push(request);
         Ok(())
     };
     let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
         engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
     };
     let parent = 10;
+    let mut events = Vec::new();
     for child in 20..25 {
-        let at_ns = u64::from(child) * SECOND_NS;
-        let (child_tgid, flags, comm) = (child, TASK_TRACED, "sh".into());
-        let enter_ns = at_ns - 50;
-        push(&mut engine, at_ns, What::Fork { parent, child, child_tgid, flags, enter_ns, comm });
-        let exec = event::Exec {
-            tid: child,
-            old_tid: child,
-            traced: true,
-            entry: 0,
-            interp_base: 0,
-            comm: "true".into(),
-            path: None,
-        };
-        push(&mut engine, at_ns + 10, What::Exec(exec.into()));
-        push(
-            &mut engine,
-            at_ns + 90,
-            What::Exit { tid: child, tgid: child, code: 0, traced: true },
-        );
+        events.extend(program(parent, child, u64::from(child) * SECOND_NS));
     }
+    events.extend(program(24, 30, 24 * SECOND_NS + 60));
+    events.sort_by_key(|(at_ns, _)| *at_ns);
+    events.into_iter().for_each(|(at_ns, what)| push(&mut engine, at_ns, what));
     for number in 0..2 * KEEP_EVENTS {
         let ts_ns = 40 * SECOND_NS + 10 * number;
         let call = Call::new(39, (ts_ns - 5, ts_ns), 1);
@@ -265,7 +272,47 @@ fn a_program_that_nobody_waits_for_does_not_keep_what_is_past() {
     }
     let kept = engine.world.thread_by_tid(parent).map(|id| engine.world.thread(id).calls.len());
     assert!(kept.unwrap() as u64 <= KEEP_EVENTS + 2 * FORGET_EVERY, "{kept:?}");
-    assert_eq!(told, vec![(false, Some(Reason::NotWaitedFor), 140); 5]);
+    let ends: Vec<_> = told.iter().map(|r| (r.complete, r.reason.clone(), r.latency_ns)).collect();
+    assert_eq!(ends, vec![(false, Some(Reason::NotWaitedFor), 140); 6]);
+    let of = |pid: u32| {
+        told.iter()
+            .find(|request| request.server.as_ref().is_some_and(|end| end.pid == pid))
+            .unwrap()
+    };
+    assert_eq!(of(30).parent_request_id, Some(of(24).request_id));
+}
+
+/// A wait that comes more than ten seconds after the exit is too late, whether history has been forgotten meanwhile or not.
+#[test]
+fn a_wait_comes_in_time_or_it_does_not() {
+    let waited_after = |wait_ns: u64, events: u64| {
+        let mut engine = Engine::new(1, 0, Rates::default());
+        let mut told = Vec::new();
+        let mut sink = |request: Request, _: Segments| {
+            told.push((request.complete, request.reason, request.latency_ns));
+            Ok(())
+        };
+        let (parent, child, at_ns) = (10, 20, SECOND_NS);
+        let waited_ns = at_ns + 90 + wait_ns;
+        let mut all = program(parent, child, at_ns);
+        for number in 0..events {
+            let ts_ns = waited_ns - 10 - events + number;
+            all.push((ts_ns, What::Call { tid: parent, call: Call::new(39, (ts_ns, ts_ns), 1) }));
+        }
+        let wait = Call::new(61, (waited_ns - 5, waited_ns), i64::from(child));
+        all.push((waited_ns, What::Call { tid: parent, call: wait }));
+        for (ts_ns, what) in all {
+            engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
+        }
+        engine.finish(None, &mut sink).unwrap();
+        told
+    };
+    for events in [0, 4 * FORGET_EVERY] {
+        let in_time = waited_after(9 * SECOND_NS, events);
+        assert_eq!(in_time, [(true, None, 9 * SECOND_NS + 140)]);
+        let late = waited_after(11 * SECOND_NS, events);
+        assert_eq!(late, [(false, Some(Reason::NotWaitedFor), 140)]);
+    }
 }
 
 /// Questions on many connections that nobody answers, and what their client does meanwhile. To report each question

@@ -102,9 +102,9 @@ impl EndNames {
         EndNames { threads: Largest::new(NAMES), programs: Largest::new(NAMES) }
     }
 
-    fn add(&mut self, end: &End, programs: &Programs) {
+    fn add(&mut self, end: &End, program: &str) {
         self.threads.add(&end.comm, 1);
-        self.programs.add(programs.at(end), 1);
+        self.programs.add(program, 1);
     }
 }
 
@@ -120,7 +120,7 @@ impl EndSums {
         let both = [(&mut self.clients, &request.client), (&mut self.servers, &request.server)];
         for (names, end) in both {
             if let Some(end) = end {
-                names.add(end, programs);
+                names.add(end, programs.at(end, request.start_ns));
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::classify::syscall::{makes_thread, NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
 use crate::detect::book::Book;
 use crate::detect::causality::Heard;
 use crate::detect::found::{end_of, Found, MadeFor};
-use crate::detect::programs::Child;
+use crate::detect::programs::{Child, Programs};
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::Call;
 use crate::timeline::retention::Held;
@@ -68,24 +68,27 @@ impl Detect for Exec {
     }
 
     fn forget(&mut self, world: &World, book: &mut Book) {
-        let causality = &mut book.causality;
-        for (process, child, id, exited_ns) in
-            causality.programs.abandoned(world, &mut causality.ids)
-        {
-            let end = (id, exited_ns, Reason::NotWaitedFor);
-            not_reaped(world, (process, &child), end, book);
+        let abandoned = book.causality.programs.abandoned(world);
+        for (process, child, exited_ns) in &abandoned {
+            let ended = (*exited_ns, Reason::NotWaitedFor);
+            not_reaped(world, (*process, child), ended, book);
         }
+        // Only now: each may be what another one was started in.
+        for (process, _, exited_ns) in abandoned {
+            book.causality.programs.leave(process, exited_ns);
+        }
+        book.causality.programs.forget_numbers();
     }
 
     fn finish(&mut self, world: &World, book: &mut Book) {
         for (process, child) in book.causality.programs.running() {
-            let causality = &mut book.causality;
-            let Some(id) = causality.programs.id(process, &mut causality.ids) else { continue };
-            let (end_ns, reason) = match world.processes[process as usize].exited_ns {
-                Some(exited_ns) => (exited_ns, Reason::NeverWaitedFor),
-                None => (world.now_ns, Reason::CaptureEndedBefore),
+            let abandoned_ns = Programs::abandoned_ns(world, process, world.now_ns);
+            let ended = match (abandoned_ns, world.processes[process as usize].exited_ns) {
+                (Some(exited_ns), _) => (exited_ns, Reason::NotWaitedFor),
+                (None, Some(exited_ns)) => (exited_ns, Reason::NeverWaitedFor),
+                (None, None) => (world.now_ns, Reason::CaptureEndedBefore),
             };
-            not_reaped(world, (process, &child), (id, end_ns, reason), book);
+            not_reaped(world, (process, &child), ended, book);
         }
         book.causality.programs.end();
         if !book.has_primary() {
@@ -101,6 +104,10 @@ fn reap(world: &World, thread: ThreadId, call: &Call, book: &mut Book) {
     let causality = &mut book.causality;
     let reaped = causality.programs.reap((by, pid), call.exit_ns, &mut causality.ids);
     let Some((process, child, id)) = reaped else { return };
+    // As if nothing had come of it: what is reported must not depend on when history is forgotten.
+    if let Some(exited_ns) = Programs::abandoned_ns(world, process, call.exit_ns) {
+        return not_reaped(world, (process, &child), (exited_ns, Reason::NotWaitedFor), book);
+    }
     let request = Request {
         request_id: id,
         complete: true,
@@ -117,9 +124,11 @@ fn reap(world: &World, thread: ThreadId, call: &Call, book: &mut Book) {
 fn not_reaped(
     world: &World,
     (process, child): (ProcessId, &Child),
-    (id, end_ns, reason): (u64, u64, Reason),
+    (end_ns, reason): (u64, Reason),
     book: &mut Book,
 ) {
+    let causality = &mut book.causality;
+    let Some(id) = causality.programs.id(process, &mut causality.ids) else { return };
     let request = Request {
         request_id: id,
         complete: false,

@@ -31,7 +31,7 @@ pub(super) enum Patience {
     Rest,
     /// That a forked child runs a program. A child that never does, a worker, must not keep everything that happened
     /// since its fork. Measured: ten seconds of 1.3 million events each took 1.5 GB, so there is a bound in events as
-    /// well. Likewise, after a child has exited, that its parent waits for it.
+    /// well. Also, without that bound, that the parent of a child that has exited waits for it.
     Program,
 }
 

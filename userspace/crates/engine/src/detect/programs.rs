@@ -39,9 +39,11 @@ struct Reaped {
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     children: FxHashMap<ProcessId, Child>,
-    /// A process's child by its number, as the process knows it. When a wait for the child returns, another process may
+    /// A process's child by the number that the process was told. When a wait for the child returns, another process may
     /// have this number already. In a PID namespace, the kernel has another number for the child.
-    by_number: FxHashMap<(ProcessId, u32), ProcessId>,
+    by_told_number: FxHashMap<(ProcessId, u32), ProcessId>,
+    /// The same by the kernel's number, for children whose number the process has not been told yet.
+    by_kernel_number: FxHashMap<(ProcessId, u32), ProcessId>,
     /// The child that a thread is creating.
     being_made: FxHashMap<ThreadId, ProcessId>,
     /// Exec requests that were found, as long as open requests may have them as parents.
@@ -51,20 +53,21 @@ pub(super) struct Programs {
 impl Programs {
     pub(super) fn forked(&mut self, world: &World, process: ProcessId, child: Child) {
         self.children.insert(process, child);
-        self.by_number.insert(number(world, process, &child), process);
+        self.by_kernel_number.insert(kernel_number(world, process, &child), process);
         self.being_made.insert(child.parent, process);
     }
 
     /// The call that created a child has returned the child's number to the thread.
     pub(super) fn numbered(&mut self, world: &World, by: ThreadId, call: &Call) {
         let Some(process) = self.being_made.remove(&by) else { return };
-        let (Some(child), Ok(told)) = (self.children.get(&process), u32::try_from(call.ret)) else {
-            return;
-        };
-        let (parent, of_the_kernel) = number(world, process, child);
-        if child.start_ns == call.enter_ns && told != of_the_kernel && told != 0 {
-            self.by_number.remove(&(parent, of_the_kernel));
-            self.by_number.insert((parent, told), process);
+        let Some(child) = self.children.get(&process) else { return };
+        let Some(told) = u32::try_from(call.ret).ok().filter(|told| *told != 0) else { return };
+        let number = kernel_number(world, process, child);
+        if child.start_ns == call.enter_ns {
+            if self.by_kernel_number.get(&number) == Some(&process) {
+                self.by_kernel_number.remove(&number);
+            }
+            self.by_told_number.insert((number.0, told), process);
         }
     }
 
@@ -82,15 +85,17 @@ impl Programs {
         }
     }
 
-    /// A thread of the parent process has waited for the child with number `pid`. Returns the child's process, what is
-    /// known of the child, and the id of its request, if it ran a program.
+    /// A thread of the parent process has waited, until `end_ns`, for the child with number `pid`. Returns the child's
+    /// process, what is known of the child, and the id of its request, if it ran a program.
     pub(super) fn reap(
         &mut self,
         (parent, pid): (ProcessId, u32),
         end_ns: u64,
         ids: &mut Ids,
     ) -> Option<(ProcessId, Child, u64)> {
-        let process = self.by_number.remove(&(parent, pid))?;
+        let number = (parent, pid);
+        let process = self.by_told_number.remove(&number);
+        let process = process.or_else(|| self.by_kernel_number.remove(&number))?;
         let child = self.children.remove(&process).filter(|child| child.runs_program)?;
         let id = child.request_id.unwrap_or_else(|| ids.ahead());
         self.reaped.insert(process, Reaped { id, start_ns: child.start_ns, end_ns });
@@ -105,44 +110,49 @@ impl Programs {
         running
     }
 
-    /// Takes out the children that have exited and whose parents have not waited for them since
-    /// [`Patience::Program`]: a parent that ignores SIGCHLD never waits. Returns the children that ran programs, in order of
-    /// their begin, each with the id of its request and the time of its exit.
-    pub(super) fn abandoned(
-        &mut self,
-        world: &World,
-        ids: &mut Ids,
-    ) -> Vec<(ProcessId, Child, u64, u64)> {
-        let gone_ns = |process: ProcessId| {
-            let mut threads = world.processes[process as usize].threads.iter();
-            threads.try_fold(0, |last_ns: u64, &id| Some(last_ns.max(world.thread(id).exited_ns?)))
-        };
-        let is_late = |exited_ns: &u64| Patience::Program.until_ns(*exited_ns) < world.now_ns;
-        let exits =
-            self.children.keys().map(|&process| (process, gone_ns(process).filter(is_late)));
-        let exits: Vec<_> = exits.filter_map(|(process, ns)| Some((process, ns?))).collect();
+    /// Returns when a process exited, if at `at_ns` that was so long ago that its parent is no longer expected to wait for
+    /// it ([`Patience::Program`]): a parent that ignores SIGCHLD never waits.
+    pub(super) fn abandoned_ns(world: &World, process: ProcessId, at_ns: u64) -> Option<u64> {
+        let exits = world.processes[process as usize].threads.iter();
+        let exits: Option<Vec<u64>> = exits.map(|&id| world.thread(id).exited_ns).collect();
+        exits?.into_iter().max().filter(|exited_ns| Patience::Program.until_ns(*exited_ns) < at_ns)
+    }
+
+    /// Forgets the children that ran no program and have been abandoned. Returns those that ran programs, in order of their
+    /// begin, each with the time of its exit.
+    pub(super) fn abandoned(&mut self, world: &World) -> Vec<(ProcessId, Child, u64)> {
         let mut abandoned = Vec::new();
-        for (process, exited_ns) in exits {
-            let Some(child) = self.children.remove(&process) else { continue };
-            if child.runs_program {
-                let id = child.request_id.unwrap_or_else(|| ids.ahead());
-                let (start_ns, end_ns) = (child.start_ns, exited_ns);
-                self.reaped.insert(process, Reaped { id, start_ns, end_ns });
-                abandoned.push((process, child, id, exited_ns));
-            }
-        }
-        if !abandoned.is_empty() {
-            self.by_number.retain(|_, process| self.children.contains_key(process));
-        }
-        abandoned.sort_unstable_by_key(|(process, child, ..)| (child.start_ns, *process));
+        self.children.retain(|&process, child| {
+            let exited_ns = Programs::abandoned_ns(world, process, world.now_ns);
+            abandoned
+                .extend(exited_ns.filter(|_| child.runs_program).map(|ns| (process, *child, ns)));
+            exited_ns.is_none() || child.runs_program
+        });
+        abandoned.sort_unstable_by_key(|(process, child, _)| (child.start_ns, *process));
         abandoned
+    }
+
+    /// The request of an abandoned child has been reported.
+    pub(super) fn leave(&mut self, process: ProcessId, end_ns: u64) {
+        let Some(Child { request_id: Some(id), start_ns, .. }) = self.children.remove(&process)
+        else {
+            return;
+        };
+        self.reaped.insert(process, Reaped { id, start_ns, end_ns });
+    }
+
+    /// Forgets the numbers of children that are forgotten.
+    pub(super) fn forget_numbers(&mut self) {
+        let is_known = |process: &ProcessId| self.children.contains_key(process);
+        self.by_told_number.retain(|_, process| is_known(process));
+        self.by_kernel_number.retain(|_, process| is_known(process));
+        self.being_made.retain(|_, process| is_known(process));
     }
 
     /// No more events of any child will come.
     pub(super) fn end(&mut self) {
         self.children.clear();
-        self.by_number.clear();
-        self.being_made.clear();
+        self.forget_numbers();
     }
 
     /// The nearest process, this one or an ancestor, whose own exec request is open.
@@ -208,7 +218,7 @@ impl Programs {
 }
 
 /// The process that created a child, and the kernel's number of the child.
-fn number(world: &World, process: ProcessId, child: &Child) -> (ProcessId, u32) {
+fn kernel_number(world: &World, process: ProcessId, child: &Child) -> (ProcessId, u32) {
     (world.thread(child.parent).process, world.processes[process as usize].tgid)
 }
 

@@ -18,9 +18,9 @@ use crate::timeline::{ThreadId, Wake};
 /// The distance from `__g_refs` of a condition variable, which who signals it waits for until earlier waiters have left
 /// (glibc before 2.41, `__condvar_quiesce_and_switch_g1()`), to its `__g_signals`, which waiters wait for.
 const REFS_TO_SIGNALS_BYTES: u64 = 24;
-/// The distance from `__g_signals` of the interpreter lock's condition variable to the mutex that follows it (CPython,
-/// `struct _gil_runtime_state`).
-const SIGNALS_TO_MUTEX_BYTES: u64 = 8;
+/// The distances from `__g_signals` of the interpreter lock's condition variable to the mutex that follows the variable
+/// (CPython, `struct _gil_runtime_state`): before glibc 2.41, and since, where unused words lie between.
+const SIGNALS_TO_MUTEX_BYTES: [u64; 2] = [8, 16];
 
 /// Limit of the futexes known of a process: beyond it, all are learned anew.
 const MOST_FUTEXES: usize = 4096;
@@ -83,7 +83,7 @@ impl Futexes {
             |first: &u64| self.asking.get(first).is_some_and(|known| known.is_interpreters);
         let word = object.ino & !7;
         let signals = match call.lock() {
-            Some(_) => [word.wrapping_sub(SIGNALS_TO_MUTEX_BYTES), 0],
+            Some(_) => SIGNALS_TO_MUTEX_BYTES.map(|bytes| word.wrapping_sub(bytes)),
             None => [word, word.wrapping_add(REFS_TO_SIGNALS_BYTES)],
         };
         !self.asking.is_empty() && signals.iter().any(is_known)
@@ -221,7 +221,8 @@ mod tests {
             OpenCall { fd: 2, object: Some(object), ..wait(address) }
         };
         assert!(futexes.is_interpreters(&wait(0x18)) && futexes.is_interpreters(&wait(0x1c)));
-        assert!(futexes.is_interpreters(&mutex(0x38)) && !futexes.is_interpreters(&mutex(0x30)));
+        assert!(futexes.is_interpreters(&mutex(0x38)) && futexes.is_interpreters(&mutex(0x40)));
+        assert!(!futexes.is_interpreters(&mutex(0x30)) && !futexes.is_interpreters(&mutex(0x48)));
     }
 
     #[test]
