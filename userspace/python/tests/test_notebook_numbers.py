@@ -447,7 +447,9 @@ def check_comparison(text: str, sides: dict[str, list[Files]], where: str) -> No
                     from requests left join segments using (request_id) where {where}"""
         x, y = (statistics.fmean(files.one(query)[0] for files in of_side) for of_side in (a, b))
         compare(f"{category} by other", shown, (x, y, y - x))
-    assert taken(r"p: the probability of a difference .* by chance \((\d+) sign flips\)\. .*") == [("256",)]
+    assert taken(r"p: the probability of a difference .* by chance \((\d+) sign flips\)\. .*") == [
+        ("256",)
+    ]
     # Names of percentiles do not count as numbers.
     assert not [
         line for line in lines if re.search(r"\d", re.sub(r"p\d\d|95 % interval", "", line))
