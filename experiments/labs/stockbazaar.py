@@ -222,24 +222,31 @@ def spent(segments: list[dict], category: str) -> int:
     return sum(s["duration_ns"] for s in segments if s["category"] == category)
 
 
-class Lock:
-    """Waits for the server's own lock, as its stamps show them: with a wait for the interpreter's lock only where that follows
-    directly, before the second stamp."""
+def follows_a_wait(category: str) -> bool:
+    """Whether a wait goes on in this category until the program continues: the wait for a CPU, and the end of the call."""
+    return category.startswith(("runqueue.", "kernel.", "interrupt"))
 
-    def __init__(self, segments: list[dict]):
-        self.lock_ns = 0
-        # With the time until the program continues: the wait for a CPU, and the end of the call.
-        self.until_had_ns = 0
-        waits = False
-        for segment in segments:
-            name, ns = segment["category"], segment["duration_ns"]
-            is_interpreters = (segment["cause"] or "").startswith("interpreter lock")
-            if name == "lock":
-                waits = waits or not is_interpreters
-                self.lock_ns += waits * ns
-            else:
-                waits = waits and name.startswith(("runqueue.", "kernel.", "interrupt"))
-            self.until_had_ns += waits * ns
+
+def own_lock_ns(segments: list[dict]) -> int:
+    """Waits for the server's own lock, with a wait for the interpreter's lock only where that follows directly, before the
+    second stamp."""
+    whole_ns, waits = 0, False
+    for segment in segments:
+        if segment["category"] == "lock":
+            waits = waits or not (segment["cause"] or "").startswith("interpreter lock")
+            whole_ns += waits * segment["duration_ns"]
+        else:
+            waits = waits and follows_a_wait(segment["category"])
+    return whole_ns
+
+
+def until_had(segments: list[dict]) -> int:
+    """Waits for all locks, each with the time until the program continues."""
+    whole_ns, waits = 0, False
+    for segment in segments:
+        waits = segment["category"] == "lock" or (waits and follows_a_wait(segment["category"]))
+        whole_ns += waits * segment["duration_ns"]
+    return whole_ns
 
 
 def lock(rpcprobe: str, scratch: Path, grpc: bool) -> bool:
@@ -270,9 +277,8 @@ def lock(rpcprobe: str, scratch: Path, grpc: bool) -> bool:
             parts = [within(own, line) for own, (_, line) in zip(parts, pairs)]
         whole_ns = [line["end_ns"] - line["start_ns"] for _, line in pairs]
         sleep_ns = [spent(each, "sleep") for each in parts]
-        own = [Lock(each) for each in parts]
-        lock_ns = [each.lock_ns for each in own]
-        got_ns = [each.until_had_ns for each in own]
+        lock_ns = [own_lock_ns(each) for each in parts]
+        got_ns = [until_had(each) for each in parts]
         stamps_ns = [line["lock_wait_ns"] for _, line in pairs]
         agree = sum((a > LONG_NS) == (b > LONG_NS) for a, b in zip(lock_ns, stamps_ns)) / 500
         columns = "".join(
