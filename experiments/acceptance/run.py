@@ -108,8 +108,8 @@ def compare_stamps(path: Path, requests: list[dict]) -> tuple[list[Pair], int]:
     return pairs, none
 
 
-# A client that is judged without its time in user mode: bound of the whole difference of its stamps at the median.
-MOST_USER_NS = 150_000
+# Bound, at the median, of the difference of a client's stamps less its time in user mode, nanoseconds.
+MOST_BESIDE_USER_NS = 5_000
 
 # What a client's thread does between its stamps and its request, in the order of rest.rs.
 BETWEEN = ("user", "system calls", "run queue", "asleep")
@@ -166,15 +166,12 @@ def judge(options: argparse.Namespace, name: str, clients: int, folder: Path) ->
         parts = between(options.rest, folder / "capture", pairs) if options.rest and pairs else []
         if parts:
             rest = f"; between, us: {explain(parts)}"
-        scene = SCENES[name]
-        if scene.judged_without_user and parts:
             user = BETWEEN.index("user")
-            more = [ns - of_pair[user] for ns, of_pair in zip(more, parts, strict=True)]
-            if p50 > MOST_USER_NS:
-                problems.append("stamps are far from their requests")
-        p50, p99 = quantile(more, 0.5), quantile(more, 0.99)
+            beside = [ns - of_pair[user] for ns, of_pair in zip(more, parts, strict=True)]
+            if SCENES[name].bounds_ns and quantile(beside, 0.5) > MOST_BESIDE_USER_NS:
+                problems.append("stamps differ by more than the client's work")
         # An interpreter does much between its stamps and its system calls: printed, not judged.
-        bounds_ns = scene.bounds_ns
+        bounds_ns = SCENES[name].bounds_ns
         if bounds_ns and (p50 > bounds_ns[0] or p99 > bounds_ns[1]):
             problems.append("stamps differ")
     kinds = ", ".join(
@@ -206,9 +203,6 @@ def parse() -> argparse.Namespace:
     unknown = set(options.scenes) - set(SCENES)
     if unknown:
         parser.error(f"no scene has the name {', '.join(sorted(unknown))}")
-    without = [name for name in options.scenes or SCENES if SCENES[name].judged_without_user]
-    if without and not options.rest:
-        parser.error(f"{', '.join(without)}: needs --rest")
     return options
 
 

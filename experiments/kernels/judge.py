@@ -16,9 +16,6 @@ from truth import UNKNOWN, read_log  # noqa: E402
 
 # Hooks that are attached only on request, so not in every capture.
 ON_REQUEST = ("sw:cpu-clock", "task:", "task_file:")
-# The way of hooking functions of runtimes (`--tasks`). These hooks depend on the traced programs,
-# which doctor does not know.
-IN_PROGRAMS = "uprobe"
 
 # The least number of rows of the cross-check with bcc.
 LEAST_ROWS = 10
@@ -36,18 +33,11 @@ class Verdict:
 def judge_doctor(kernel: Kernel, observed: Observed) -> Verdict:
     """The capture's attached hooks must be those that doctor reports."""
 
-    def always(name: str, means: str | None) -> bool:
-        in_programs = means is not None and means.startswith(IN_PROGRAMS)
-        return not in_programs and not name.startswith(ON_REQUEST)
+    def always(name: str) -> bool:
+        return not name.startswith(ON_REQUEST)
 
-    doctor = {h["name"]: h["attached_as"] for h in kernel.doctor["hooks"]}
-    said = {name: means for name, means in doctor.items() if always(name, means)}
-    # A function that a runtime lacks is not attached, and doctor does not know of it.
-    had = {
-        name: means
-        for name, means in observed.hooks.items()
-        if always(name, means) and (means is not None or name in said)
-    }
+    said = {h["name"]: h["attached_as"] for h in kernel.doctor["hooks"] if always(h["name"])}
+    had = {name: means for name, means in observed.hooks.items() if always(name)}
     problems = [
         f"{name}: doctor says {said.get(name)}, the capture had {had.get(name)}"
         for name in sorted(said.keys() | had.keys())

@@ -10,6 +10,10 @@ import pyarrow.parquet
 from cases import Case
 
 
+# The purpose of hooks in the traced programs, which doctor does not know (userspace/src/probe/runtimes).
+OF_TASKS = "tasks of runtimes (--tasks)"
+
+
 @dataclass(frozen=True)
 class Kernel:
     """The files that observe.py left about a kernel."""
@@ -72,7 +76,7 @@ def load(rpcprobe: Path, way: str, folder: Path) -> Observed:
         windows={w["name"]: w for w in json.loads((folder / "windows.json").read_text())},
         requests=json.loads(said)["requests"],
         segments=read_segments(capture),
-        hooks={hook["name"]: hook["attached_as"] for hook in manifest["hooks"]},
+        hooks={h["name"]: h["attached_as"] for h in manifest["hooks"] if h["purpose"] != OF_TASKS},
         sleep_stacks=manifest["counts"]["sleep_stacks"],
         samples=manifest["counts"]["samples"],
     )

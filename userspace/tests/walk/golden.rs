@@ -528,11 +528,7 @@ fn a_child_waited_for_on_its_way_out_did_not_wait() {
     let mut s = Story::new();
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, 90, IDLE, ASLEEP);
-    s.fork(103, 0, 10, 30, 100);
-    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
-    s.switch(109, 1, IDLE, 30, RUNNABLE);
-    s.call(1, 30, CLONE, (103, 111), 0);
-    s.call(0, 10, CLONE, (100, 112), 30);
+    s.makes_process(30);
     s.exec(120, 1, 30, "true");
     s.call(1, 30, EXECVE, (114, 123), 0);
     s.exit(150, 1, 30, 148);

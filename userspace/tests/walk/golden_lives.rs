@@ -112,18 +112,14 @@ fn the_long_life_of_the_target_leads_through_its_threads() {
     check_life(&explain_with(engine, &events), Kind::Process);
 }
 
-/// A program (30) whose parent knows it by that number, and which another process has made itself the namesake of before
-/// the parent's wait returned.
+/// A program (30) whose parent knows it by `number`. With `by_another_too`, another process has the kernel's number of the
+/// program before the parent's wait returns.
 fn waited_for(number: u32, by_another_too: bool) -> Answers {
     let mut s = Story::new();
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(15, 2, IDLE, 40, RUNNABLE);
     s.switch(20, 1, 90, IDLE, ASLEEP);
-    s.fork(103, 0, 10, 30, 100);
-    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
-    s.switch(109, 1, IDLE, 30, RUNNABLE);
-    s.call(1, 30, CLONE, (103, 111), 0);
-    s.call(0, 10, CLONE, (100, 112), i64::from(number));
+    s.makes_process(number);
     s.exec(120, 1, 30, "true");
     s.call(1, 30, EXECVE, (114, 123), 0);
     s.exit(150, 1, 30, 148);

@@ -170,11 +170,7 @@ pub fn queued_for_a_worker() -> Story {
 fn started(s: &mut Story) {
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, 90, IDLE, ASLEEP);
-    s.fork(103, 0, 10, 30, 100);
-    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
-    s.switch(109, 1, IDLE, 30, RUNNABLE);
-    s.call(1, 30, CLONE, (103, 111), 0);
-    s.call(0, 10, CLONE, (100, 112), 30);
+    s.makes_process(30);
     s.exec(120, 1, 30, "true");
     s.call(1, 30, EXECVE, (114, 123), 0);
 }

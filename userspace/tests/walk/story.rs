@@ -409,14 +409,20 @@ impl Story {
         self.at(ts_ns, cpu, What::Exec(Box::new(exec)));
     }
 
-    /// Client 10 (CPU 0) starts a program as process 30 (CPU 1), in clone() from 100 to 112, and waits for it from
-    /// 115 on.
-    pub fn starts_program(&mut self, comm: &str) {
+    /// Client 10 (CPU 0) makes process 30 (CPU 1), in clone() from 100 to 112. The client is told `number`, which in a
+    /// PID namespace is not the kernel's.
+    pub fn makes_process(&mut self, number: u32) {
         self.fork(103, 0, 10, 30, 100);
         self.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
         self.switch(109, 1, IDLE, 30, RUNNABLE);
         self.call(1, 30, CLONE, (103, 111), 0);
-        self.call(0, 10, CLONE, (100, 112), 30);
+        self.call(0, 10, CLONE, (100, 112), i64::from(number));
+    }
+
+    /// Client 10 (CPU 0) starts a program as process 30 (CPU 1), in clone() from 100 to 112, and waits for it from
+    /// 115 on.
+    pub fn starts_program(&mut self, comm: &str) {
+        self.makes_process(30);
         self.switch_in(118, 0, 10, IDLE, ASLEEP, (WAIT4, 115), None);
         self.exec(120, 1, 30, comm);
         self.call(1, 30, EXECVE, (114, 123), 0);
