@@ -25,53 +25,123 @@ pub fn condense(segments: Segments, latency_ns: u64) -> Segments {
     if !is_long && segments.list.iter().all(|segment| segment.shared == 1) {
         return segments;
     }
-    let part_ns = latency_ns / PARTS;
-    let is_crumb =
-        |s: &Told| s.category.is_on_cpu() && s.duration_ns < part_ns && (is_long || s.shared > 1);
-    let goes_on = |first: &Told, next: &Told| {
-        (first.pid, first.tid, first.cpu, first.shared)
-            == (next.pid, next.tid, next.cpu, next.shared)
-            && next.end_ns() - first.start_ns <= part_ns
-    };
-    add_up(segments, is_crumb, goes_on)
-}
-
-/// Adds up the crumbs of a program's life, of any thread and also waits. The requests in the life have them piece by
-/// piece.
-pub fn condense_life(segments: Segments, latency_ns: u64) -> Segments {
-    if segments.list.len() <= MOST_OF_A_LIFE {
-        return segments;
+    let mut few = Few::new(Of::Request { part_ns: latency_ns / PARTS, is_long });
+    let Segments { list, mut texts } = segments;
+    for segment in list {
+        few.push(segment, &mut texts);
     }
-    let part_ns = latency_ns / PARTS;
-    let is_crumb = |s: &Told| s.duration_ns < part_ns;
-    let goes_on = |first: &Told, next: &Told| next.end_ns() - first.start_ns <= part_ns;
-    add_up(segments, is_crumb, goes_on)
+    Segments { list: few.finish(&mut texts), texts }
 }
 
-/// Adds up stretches of crumbs; `goes_on`: whether the second crumb belongs to the stretch that begins with the first.
-fn add_up(
-    Segments { list: segments, mut texts }: Segments,
-    is_crumb: impl Fn(&Told) -> bool,
-    goes_on: impl Fn(&Told, &Told) -> bool,
-) -> Segments {
-    let mut few = Vec::with_capacity(segments.len() / GAIN);
-    let mut stretch: Vec<Told> = Vec::new();
-    for segment in segments {
+/// The segments of a program's life, in order of time. Of a life that has many, adds up the crumbs of any thread, and
+/// also waits; the requests in the life have them piece by piece. A life may have a segment for each record of a
+/// capture, so this is done as they come.
+pub struct Life {
+    part_ns: u64,
+    /// As long as there are few.
+    all: Vec<Told>,
+    few: Option<Few>,
+}
+
+impl Life {
+    pub fn new(latency_ns: u64) -> Life {
+        Life { part_ns: latency_ns / PARTS, all: Vec::new(), few: None }
+    }
+
+    /// Takes all of them.
+    pub fn all(mut self, Segments { list, mut texts }: Segments) -> Segments {
+        for segment in list {
+            self.push(segment, &mut texts);
+        }
+        Segments { list: self.finish(&mut texts), texts }
+    }
+
+    pub fn push(&mut self, segment: Told, texts: &mut Texts) {
+        match &mut self.few {
+            Some(few) => few.push(segment, texts),
+            None if self.all.len() < MOST_OF_A_LIFE => self.all.push(segment),
+            None => {
+                let mut few = Few::new(Of::Life { part_ns: self.part_ns });
+                for segment in self.all.drain(..).chain([segment]) {
+                    few.push(segment, texts);
+                }
+                self.few = Some(few);
+            }
+        }
+    }
+
+    pub fn finish(self, texts: &mut Texts) -> Vec<Told> {
+        match self.few {
+            Some(few) => few.finish(texts),
+            None => self.all,
+        }
+    }
+}
+
+/// Whose crumbs are added up; no stretch of them is longer than `part_ns`.
+#[derive(Clone, Copy)]
+enum Of {
+    Request { part_ns: u64, is_long: bool },
+    Life { part_ns: u64 },
+}
+
+impl Of {
+    fn is_crumb(self, segment: &Told) -> bool {
         // A segment with a stack stays as it is: the stack is shown with the segment in which it was taken.
-        let crumb = segment.stack.is_none() && is_crumb(&segment);
-        let follows = stretch.last().zip(stretch.first()).is_some_and(|(last, first)| {
-            last.end_ns() == segment.start_ns && goes_on(first, &segment)
+        segment.stack.is_none()
+            && match self {
+                Of::Request { part_ns, is_long } => {
+                    let on_cpu = segment.category.is_on_cpu();
+                    on_cpu && segment.duration_ns < part_ns && (is_long || segment.shared > 1)
+                }
+                Of::Life { part_ns } => segment.duration_ns < part_ns,
+            }
+    }
+
+    /// Whether the second crumb belongs to the stretch that begins with the first.
+    fn goes_on(self, first: &Told, next: &Told) -> bool {
+        let length_ns = next.end_ns() - first.start_ns;
+        match self {
+            Of::Request { part_ns, .. } => {
+                let of = |segment: &Told| (segment.pid, segment.tid, segment.cpu, segment.shared);
+                of(first) == of(next) && length_ns <= part_ns
+            }
+            Of::Life { part_ns } => length_ns <= part_ns,
+        }
+    }
+}
+
+/// Segments in order of time, with their stretches of crumbs added up.
+struct Few {
+    of: Of,
+    list: Vec<Told>,
+    /// Crumbs that follow each other.
+    stretch: Vec<Told>,
+}
+
+impl Few {
+    fn new(of: Of) -> Few {
+        Few { of, list: Vec::new(), stretch: Vec::new() }
+    }
+
+    fn push(&mut self, segment: Told, texts: &mut Texts) {
+        let crumb = self.of.is_crumb(&segment);
+        let follows = self.stretch.last().zip(self.stretch.first()).is_some_and(|(last, first)| {
+            last.end_ns() == segment.start_ns && self.of.goes_on(first, &segment)
         });
         if !(crumb && follows) {
-            end_stretch(&mut stretch, &mut few, &mut texts);
+            end_stretch(&mut self.stretch, &mut self.list, texts);
         }
         match crumb {
-            true => stretch.push(segment),
-            false => few.push(segment),
+            true => self.stretch.push(segment),
+            false => self.list.push(segment),
         }
     }
-    end_stretch(&mut stretch, &mut few, &mut texts);
-    Segments { list: few, texts }
+
+    fn finish(mut self, texts: &mut Texts) -> Vec<Told> {
+        end_stretch(&mut self.stretch, &mut self.list, texts);
+        self.list
+    }
 }
 
 fn end_stretch(stretch: &mut Vec<Told>, few: &mut Vec<Told>, texts: &mut Texts) {

@@ -1,7 +1,7 @@
 //! From a found request to the segments that it has beside other requests: its walk, its claims, and the reduction to
 //! few segments.
 
-use crate::condense::{condense, condense_life};
+use crate::condense::{condense, Life};
 use crate::detect::Found;
 use crate::ownership::claims::{Claimant, Shows};
 use crate::ownership::marks::is_rest;
@@ -83,7 +83,7 @@ impl Engine {
         Some(self.asking.tell(known, segments))
     }
 
-    /// The segments without work that is another request's own. `workers`: the segments' workers, and how many of them,
+    /// The segments without work that is another request's own; of a program's life, few. `workers`: the segments' workers, and how many of them,
     /// from the first on, belong to the request's begin.
     pub(crate) fn claimed(
         &mut self,
@@ -111,20 +111,20 @@ impl Engine {
         let spent = |thread: ThreadId, from_ns: u64, to_ns: u64| {
             world.sums.spent(thread, world.thread(thread), from_ns, to_ns)
         };
-        let segments = self.claims.settle(claimant, segments, workers, shows, spent);
+        let life = (claimant.encloses && !self.settings.every_piece)
+            .then(|| Life::new(claimant.latency_ns()));
+        let segments = self.claims.settle(claimant, segments, workers, (shows, spent), life);
         if self.claims.has_passed_on() {
             self.asking.forget();
         }
         segments
     }
 
-    /// Reduces the segments of a request that has many.
+    /// Reduces the segments of a request that has many. (Those of a program's life were reduced as they were claimed.)
     pub(crate) fn few(&self, claimant: &Claimant, segments: Segments) -> Segments {
-        let latency_ns = claimant.end_ns.saturating_sub(claimant.start_ns);
-        match claimant.encloses {
-            _ if self.settings.every_piece => segments,
-            true => condense_life(segments, latency_ns),
-            false => condense(segments, latency_ns),
+        match claimant.encloses || self.settings.every_piece {
+            true => segments,
+            false => condense(segments, claimant.latency_ns()),
         }
     }
 }

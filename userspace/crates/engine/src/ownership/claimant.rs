@@ -16,6 +16,12 @@ pub struct Claimant {
     pub encloses: bool,
 }
 
+impl Claimant {
+    pub fn latency_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+}
+
 /// What a segment shows of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {

@@ -11,14 +11,15 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use crate::condense::Life;
 use crate::ownership::claim_list::{Claim, ClaimList};
 pub use crate::ownership::claimant::{Claimant, Shows};
 use crate::ownership::ledger::Ledger;
-use crate::ownership::others::{self, Settled};
+use crate::ownership::others::{is_for_others, Done, Folded, Settled};
 use crate::ownership::sums::Spent;
 use crate::timeline::{ThreadId, World};
-use crate::walk::{joins, Worker};
-use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, Texts, Told};
+use crate::walk::Worker;
+use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, Told};
 
 /// `detail` of time in which the thread did another request's work.
 pub(super) const OTHERS: &str = "its thread worked for another request";
@@ -56,26 +57,30 @@ struct Settling {
 
 impl Claims {
     /// Gives a request the work that its segments show. Work that another request has already becomes a wait for the
-    /// request's turn, one for each stretch of such work ([`others::fold`]). `workers`: the workers of the segments;
+    /// request's turn, one for each stretch of such work ([`Folded`]). `workers`: the workers of the segments;
     /// `begin`: how many of the segments are the request's begin; `shows`: what a segment shows; `spent`: what a thread
-    /// did between two times.
+    /// did between two times; `life`: takes the segments if they are a program's life, to reduce them.
     pub fn settle(
         &mut self,
         claimant: Claimant,
-        Segments { list: segments, mut texts }: Segments,
+        Segments { list: segments, texts }: Segments,
         (workers, begin): (&[Worker], usize),
-        shows: impl Fn(&Told, ThreadId) -> Shows,
-        spent: impl Fn(ThreadId, u64, u64) -> Spent,
+        (shows, spent): (impl Fn(&Told, ThreadId) -> Shows, impl Fn(ThreadId, u64, u64) -> Spent),
+        life: Option<Life>,
     ) -> Segments {
         self.claimants.insert(claimant.id, claimant);
         self.settling = Settling::default();
         // Nearly always, no other request has any of it.
         let taken = self.claim_free(&claimant, &segments, workers, &shows);
-        if taken.is_none() && !segments.iter().any(others::is_for_others) {
-            return Segments { list: segments, texts };
+        if taken.is_none() && !segments.iter().any(is_for_others) {
+            let segments = Segments { list: segments, texts };
+            return match life {
+                Some(life) => life.all(segments),
+                None => segments,
+            };
         }
         let claimed = taken.unwrap_or(segments.len());
-        let mut settled: Vec<Settled> = Vec::with_capacity(segments.len());
+        let mut folded = Folded::new(texts, spent, life);
         for (index, (segment, &worker)) in segments.into_iter().zip(workers).enumerate() {
             if index == begin {
                 let Settling { added, has_relatives, ref kept_by, .. } = self.settling;
@@ -87,22 +92,22 @@ impl Claims {
                 && index >= claimed
                 && (index == claimed || !self.is_free(&claimant, &segment, worker.thread));
             match taken {
-                true => self.divide(&claimant, segment, worker, &mut texts, &mut settled),
+                true => self.divide(&claimant, segment, worker, &mut folded),
                 false => {
                     // A sleep of a thread of neither end cannot be for the request.
                     let strange = segment.side == Side::Middle && !worker.serves;
                     let slept = strange && segment.category == Category::Sleep;
                     let rested = shown == Shows::Rest && !slept;
-                    settled.push(Settled { rested, ..Settled::new(segment, worker) });
+                    folded.push(Settled { rested, ..Settled::new(segment, worker) });
                 }
             }
         }
-        self.settling.reaches_back = others::may_reach_back(&settled);
-        let release = |thread: ThreadId, from_ns: u64, to_ns: u64| {
+        let Done { segments, released, reaches_back } = folded.finish();
+        self.settling.reaches_back = reaches_back;
+        for (thread, from_ns, to_ns) in released {
             self.release(thread, (from_ns, to_ns), claimant.id);
-        };
-        let list = others::fold(settled, &mut texts, release, spent);
-        Segments { list, texts }
+        }
+        segments
     }
 
     /// The requests whose work the segments of the last settled request led to, if that request has left all claims as
@@ -191,8 +196,7 @@ impl Claims {
         claimant: &Claimant,
         segment: Told,
         worker: Worker,
-        texts: &mut Texts,
-        settled: &mut Vec<Settled>,
+        folded: &mut Folded<impl Fn(ThreadId, u64, u64) -> Spent>,
     ) {
         let thread = worker.thread;
         let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
@@ -205,7 +209,7 @@ impl Claims {
             if at_ns < from_ns {
                 let free = piece(&segment, at_ns, from_ns);
                 self.is_free(claimant, &free, thread);
-                push(settled, Settled::new(free, worker));
+                folded.push_piece(Settled::new(free, worker));
             }
             let mut taken = piece(&segment, from_ns, to_ns);
             // Work that several requests share is also this request's if marks show that, or if the thread is of
@@ -230,7 +234,7 @@ impl Claims {
                 }
                 taken = Told {
                     category: Category::QueueApp,
-                    detail: Some(texts.add(OTHERS)),
+                    detail: Some(folded.texts.add(OTHERS)),
                     cause: None,
                     by: None,
                     evidence: Evidence::Modelled,
@@ -239,13 +243,18 @@ impl Claims {
                     ..taken
                 };
             }
-            push(settled, Settled { segment: taken, worker, did: segment.category, rested: false });
+            folded.push_piece(Settled {
+                segment: taken,
+                worker,
+                did: segment.category,
+                rested: false,
+            });
             at_ns = to_ns;
         }
         if at_ns < end_ns {
             let free = piece(&segment, at_ns, end_ns);
             self.is_free(claimant, &free, thread);
-            push(settled, Settled::new(free, worker));
+            folded.push_piece(Settled::new(free, worker));
         }
     }
 
@@ -332,17 +341,6 @@ fn claim(claimant: &Claimant, segment: &Told) -> Claim {
 
 fn piece(segment: &Told, from_ns: u64, to_ns: u64) -> Told {
     Told { start_ns: from_ns, duration_ns: to_ns - from_ns, ..*segment }
-}
-
-/// Merges waits for a turn that follow each other, and pieces of shared work.
-fn push(settled: &mut Vec<Settled>, more: Settled) {
-    let one = more.segment.rule == Some(Rule::Claimed) || more.segment.shared > 1;
-    match settled.last_mut() {
-        Some(last) if one && last.did == more.did && joins(&last.segment, &more.segment) => {
-            last.segment.duration_ns += more.segment.duration_ns;
-        }
-        _ => settled.push(more),
-    }
 }
 
 #[cfg(test)]

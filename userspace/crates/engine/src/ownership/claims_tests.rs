@@ -51,7 +51,7 @@ fn settle_of(
         _ => Shows::Rest,
     };
     let spent = |_: ThreadId, _: u64, _: u64| Spent::default();
-    claims.settle(claimant, all.as_slice().into(), (&workers, 0), shows, spent).in_words()
+    claims.settle(claimant, all.as_slice().into(), (&workers, 0), (shows, spent), None).in_words()
 }
 
 fn told(segments: &[Segment]) -> Vec<(u64, u64, &'static str, u32)> {

@@ -5,11 +5,12 @@
 //! of the last such work is one wait for a turn, whatever the threads did in it; `cause` lists what they did, most
 //! first. A rest is not part of a stretch: a thread at rest has nothing that is ready.
 
+use crate::condense::Life;
 use crate::ownership::claims::OTHERS;
 use crate::ownership::sums::{Doing, Spent};
 use crate::timeline::ThreadId;
-use crate::walk::Worker;
-use rpcprobe_model::{Category, Evidence, Rule, Texts, Told};
+use crate::walk::{joins, Worker};
+use rpcprobe_model::{Category, Evidence, Rule, Segments, Texts, Told};
 
 /// A segment of a request, after claims.
 pub(super) struct Settled {
@@ -53,6 +54,10 @@ impl Settled {
         )
     }
 
+    fn may_be_in_a_stretch(&self) -> bool {
+        self.for_others() || self.waits() || self.may_be_for_others()
+    }
+
     /// Whether the thread did something, and no message shows for which request.
     fn may_be_for_others(&self) -> bool {
         let category = self.segment.category;
@@ -67,37 +72,99 @@ pub(super) fn is_for_others(segment: &Told) -> bool {
     segment.category == Category::QueueApp && by_rule
 }
 
-/// The segments of a request, in order of time, with one segment for each stretch of work for others. `release` is
-/// called with the thread, begin and end of work in a stretch that the request had claimed; `spent` returns what a
-/// thread did between two times.
-pub(super) fn fold(
-    mut settled: Vec<Settled>,
-    texts: &mut Texts,
-    mut release: impl FnMut(ThreadId, u64, u64),
-    spent: impl Fn(ThreadId, u64, u64) -> Spent,
-) -> Vec<Told> {
-    let mut latest_first = Vec::with_capacity(settled.len());
-    while let Some(last) = settled.pop() {
-        if !last.for_others() {
-            latest_first.push(last.segment);
-            continue;
-        }
-        let first = first_of_stretch(&settled, &last);
-        let before = settled.split_off(first);
-        for part in before.iter().filter(|part| part.may_be_for_others()) {
-            let segment = &part.segment;
-            release(part.worker.thread, segment.start_ns, segment.end_ns());
-        }
-        latest_first.push(one_wait(&before, last, texts, &spent));
-    }
-    latest_first.reverse();
-    latest_first
+/// The segments of a request, in order of time, with one segment for each stretch of work for others. Only those since
+/// the last border across which no stretch leads are kept apart.
+pub(super) struct Folded<F> {
+    pub texts: Texts,
+    /// What a thread did between two times.
+    spent: F,
+    list: Vec<Told>,
+    /// Takes the segments in place of `list`.
+    life: Option<Life>,
+    open: Vec<Settled>,
+    released: Vec<(ThreadId, u64, u64)>,
+    /// `None`: as far as known, no; but that may depend on the segments to come.
+    reaches_back: Option<bool>,
 }
 
-/// Whether a stretch of work for others might begin before these segments, if more segments came before them.
-pub(super) fn may_reach_back(settled: &[Settled]) -> bool {
-    let goes_on = |part: &&Settled| part.for_others() || part.waits() || part.may_be_for_others();
-    settled.iter().take_while(goes_on).any(Settled::for_others)
+/// All segments of a request, folded.
+pub(super) struct Done {
+    pub segments: Segments,
+    /// Work in stretches that the request had claimed: thread, begin and end.
+    pub released: Vec<(ThreadId, u64, u64)>,
+    /// Whether a stretch might begin before the first segment, if more segments came before it.
+    pub reaches_back: bool,
+}
+
+impl<F: Fn(ThreadId, u64, u64) -> Spent> Folded<F> {
+    pub fn new(texts: Texts, spent: F, life: Option<Life>) -> Folded<F> {
+        let (list, open, released) = Default::default();
+        Folded { texts, spent, list, life, open, released, reaches_back: None }
+    }
+
+    pub fn push(&mut self, next: Settled) {
+        if self.open.last().is_some_and(|last| is_border(last, &next)) {
+            self.fold();
+        }
+        match &next {
+            _ if self.reaches_back.is_some() => {}
+            next if next.for_others() => self.reaches_back = Some(true),
+            next if !next.may_be_in_a_stretch() => self.reaches_back = Some(false),
+            _ => {}
+        }
+        self.open.push(next);
+    }
+
+    /// As `push`, but merges waits for a turn that follow each other, and pieces of shared work.
+    pub fn push_piece(&mut self, next: Settled) {
+        let one = next.segment.rule == Some(Rule::Claimed) || next.segment.shared > 1;
+        match self.open.last_mut() {
+            Some(last) if one && last.did == next.did && joins(&last.segment, &next.segment) => {
+                last.segment.duration_ns += next.segment.duration_ns;
+            }
+            _ => self.push(next),
+        }
+    }
+
+    pub fn finish(mut self) -> Done {
+        self.fold();
+        let Folded { mut texts, mut list, life, released, reaches_back, .. } = self;
+        if let Some(life) = life {
+            list = life.finish(&mut texts);
+        }
+        let segments = Segments { list, texts };
+        Done { segments, released, reaches_back: reaches_back.unwrap_or(false) }
+    }
+
+    /// Closes all segments so far: no stretch leads across their end.
+    fn fold(&mut self) {
+        let begin = self.list.len();
+        while let Some(last) = self.open.pop() {
+            if !last.for_others() {
+                self.list.push(last.segment);
+                continue;
+            }
+            let first = first_of_stretch(&self.open, &last);
+            let before = &self.open[first..];
+            for part in before.iter().filter(|part| part.may_be_for_others()) {
+                let segment = &part.segment;
+                self.released.push((part.worker.thread, segment.start_ns, segment.end_ns()));
+            }
+            self.list.push(one_wait(before, last, &mut self.texts, &self.spent));
+            self.open.truncate(first);
+        }
+        // The stretches were found from the last to the first.
+        self.list[begin..].reverse();
+        if let Some(life) = &mut self.life {
+            self.list.drain(..).for_each(|segment| life.push(segment, &mut self.texts));
+        }
+    }
+}
+
+/// Whether no stretch leads across the border between two segments: see [`first_of_stretch`].
+fn is_border(last: &Settled, next: &Settled) -> bool {
+    let apart = last.worker.thread != next.worker.thread;
+    !last.may_be_in_a_stretch() || (apart && !last.for_others())
 }
 
 /// Where the stretch of work for others that ends with `last` begins: an index of `settled`, the segments before

@@ -59,7 +59,7 @@ impl<'w> Walk<'w> {
                 }
             }
         }
-        self.output.out = raws;
+        self.output.give_back(raws);
         let mut texts = self.output.names.texts.compact();
         if world.stacks.any() {
             for (segment, &Worker { thread, .. }) in segments.iter_mut().zip(&workers) {

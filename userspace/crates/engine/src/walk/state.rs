@@ -81,13 +81,21 @@ impl Default for Output {
 
 impl Output {
     fn begin(&mut self) {
-        if self.out.capacity() > MOST_KEPT {
-            self.out = Vec::new();
-        }
+        // A walk that ended early has left its segments.
+        let left = std::mem::take(&mut self.out);
+        self.give_back(left);
         self.names.begin();
         (self.shared, self.likely, self.by_marks) = (1, false, false);
         self.wait_rule = None;
         self.clear();
+    }
+
+    /// Keeps the room of these segments for the next walk, unless it is a lot.
+    pub(super) fn give_back(&mut self, mut out: Vec<Raw>) {
+        out.clear();
+        if out.capacity() <= MOST_KEPT {
+            self.out = out;
+        }
     }
 
     /// Takes back all segments.
