@@ -24,6 +24,9 @@ EXPECTED = {
     "handwait": ("queue.", *RUN_QUEUE),
     "hand": (*WORK, *RUN_QUEUE),
     "call": ("idle.peer",),
+    # The call waits for a connection, which another request has; or makes one.
+    "connwait": ("lock", "queue.", *RUN_QUEUE, *WORK),
+    "connect": ("idle.peer", "queue.", *RUN_QUEUE, *WORK),
     # The rest of the call: the question is made, sent and queued, and so is the answer. Has no row.
     "around": ("idle.peer", "queue.", *RUN_QUEUE, *WORK),
     # From the client's sending until the server's first step: other requests' turns, and the work
@@ -123,8 +126,9 @@ def windows(notes, asked):
 
 
 def around(spans):
-    """Adds `around`: the parts of calls (`called`) outside of the back end's part."""
-    calls = sorted(span[1:] for span in spans if span[0] == "call")
+    """Adds `around`: the parts of calls (`called`) that no other note tells of."""
+    inner = ("call", "connwait", "connect")
+    calls = sorted(span[1:] for span in spans if span[0] in inner)
     told = [span for span in spans if span[0] != "called"]
     for _, begin_ns, end_ns in (span for span in spans if span[0] == "called"):
         for from_ns, to_ns in calls:

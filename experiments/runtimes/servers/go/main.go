@@ -2,9 +2,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/textproto"
 	"os"
 	"os/signal"
@@ -73,7 +75,25 @@ func collect(times int) {
 }
 
 func call(number string, ms int) {
-	answer, err := backend.Get("http://127.0.0.1:" + os.Args[3] + "/b/" + number + "/" + strconv.Itoa(ms))
+	// The transport tells when it looked for a connection and when it had one: that of another request that was over
+	// meanwhile, or one of its own.
+	var sought int64
+	trace := &httptrace.ClientTrace{
+		GetConn: func(string) { sought = nanotime() },
+		GotConn: func(got httptrace.GotConnInfo) {
+			what := "connect"
+			if got.Reused {
+				what = "connwait"
+			}
+			note(number, what, 0, sought)
+		},
+	}
+	url := "http://127.0.0.1:" + os.Args[3] + "/b/" + number + "/" + strconv.Itoa(ms)
+	question, err := http.NewRequestWithContext(httptrace.WithClientTrace(context.Background(), trace), "GET", url, nil)
+	if err != nil {
+		panic(err)
+	}
+	answer, err := backend.Do(question)
 	if err != nil {
 		panic(err)
 	}
