@@ -4,7 +4,7 @@
 
 use rpcprobe::engine::event::{OpenCall, TaskChange, What, TYPE_TCP};
 use rpcprobe::model::{Category, Evidence, Segment};
-use rpcprobe::records::WAKING_SOFTIRQ;
+use rpcprobe::records::{UNIT_REQUEST, UNIT_RESPONSE, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
 use super::story::*;
@@ -305,6 +305,66 @@ fn a_request_goes_through_goroutines_that_write_and_read_for_all() {
         108-109 server user
         109-111 server runqueue.preempted by helper/21
         111-112 server user
+        112-114 server kernel.tcp
+        114-130 server idle.peer
+        130-132 server queue.socket (asleep)
+        132-133 server runqueue.wakeup by helper/21
+        133-134 server user
+        134-136 server kernel.tcp
+        136-137 server user
+        137-139 server runqueue.wakeup by server/20
+        139-140 server user
+        140-145 server kernel.tcp
+        145-148 client kernel.tcp
+    ";
+    assert_eq!(began(&s, 95), expected(answer));
+}
+
+/// As in net/http's clients: another request has had the connection made, and its tasks had not run when this request
+/// got it. Nothing shows that this request gave its question to the task that writes. But the task that reads gives
+/// this request the answer, long before it rests, and this request answers at once.
+#[test]
+fn the_task_that_gets_the_answer_had_asked() {
+    const READER: u64 = 0xd0;
+    const DIALER: u64 = 0xe0;
+    let (c, behind) = (Connection::new(TYPE_TCP), Connection::numbered(3, TYPE_TCP));
+    let mut s = served(&[(20, A), (21, DIALER)]);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.goroutine(30, 2, 21, B, TaskChange::Born);
+    s.goroutine(31, 2, 21, READER, TaskChange::Born);
+    c.asks(&mut s, 10, (0, 4), (95, 100));
+    s.message(100, 0, &c, UNIT_REQUEST);
+    c.hears(&mut s, 1, 20, (0, 4), (100, 105));
+    s.parks(107, 1, 20, A, "select");
+    s.parks(108, 2, 21, DIALER, "IO wait");
+    s.goroutine(110, 2, 21, B, TaskChange::Runs);
+    s.moved(2, 21, (SENDTO, behind.there, behind.back), (0, 4), (112, 114));
+    s.message(114, 2, &behind, UNIT_REQUEST);
+    s.goroutine(116, 2, 21, B, TaskChange::Yields);
+    s.goroutine(117, 2, 21, READER, TaskChange::Runs);
+    s.parks(119, 2, 21, READER, "IO wait");
+    s.arrives(behind.back, 4, 130);
+    s.goroutine(132, 2, 21, READER, TaskChange::Readied(None));
+    s.goroutine(133, 2, 21, READER, TaskChange::Runs);
+    s.moved(2, 21, (RECVFROM, behind.back, behind.there), (0, 4), (134, 136));
+    s.message(136, 2, &behind, UNIT_RESPONSE);
+    s.goroutine(137, 2, 21, A, TaskChange::Readied(None));
+    s.goroutine(138, 2, 21, READER, TaskChange::Yields);
+    s.goroutine(139, 1, 20, A, TaskChange::Runs);
+    c.answers(&mut s, 1, 20, (0, 4), (140, 145));
+    c.gets(&mut s, 10, (0, 4), (145, 148));
+    s.message(148, 0, &c, UNIT_RESPONSE);
+    s.goroutine(300, 2, 21, B, TaskChange::Runs);
+    s.parks(302, 2, 21, B, "select");
+    s.goroutine(303, 2, 21, READER, TaskChange::Runs);
+    s.parks(305, 2, 21, READER, "IO wait");
+    let answer = "
+        95-100 client kernel.tcp
+        100-105 server kernel.tcp
+        105-107 server user
+        107-108 server runqueue.wakeup by server/2147483649
+        108-110 server runqueue.wakeup by helper/21
+        110-112 server user
         112-114 server kernel.tcp
         114-130 server idle.peer
         130-132 server queue.socket (asleep)

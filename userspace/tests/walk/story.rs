@@ -1,14 +1,16 @@
 //! Traces written by hand, and the engine's answers in a form that is easy to write down.
 
 use rpcprobe::engine::event::{
-    Call, Event, Exec, FileId, Function, Io, Object, OpenCall, TaskChange, TaskWait, What,
-    TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX, TYPE_SHARED_WORD, TYPE_TCP,
+    Call, Event, Exec, FileId, Function, Io, Object, OpenCall, Protocol, TaskChange, TaskWait,
+    Unit, What, TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX, TYPE_SHARED_WORD, TYPE_TCP,
 };
 use rpcprobe::engine::runtime_tasks::RuntimeTasks;
 use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{check_conservation, Request, Segment, Segments};
-use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_NEW};
+use rpcprobe::records::{UNIT_LAST, UNIT_REQUEST, WAKING_IN_SYSCALL, WAKING_NEW};
+
+use super::connection::Connection;
 
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
@@ -388,6 +390,28 @@ impl Story {
     pub fn parks(&mut self, ts_ns: u64, cpu: u32, tid: u32, address: u64, wait: &str) {
         let wait = TaskWait::named(wait).expect("a wait that Go has");
         self.goroutine(ts_ns, cpu, tid, address, TaskChange::Parks(Some(wait)));
+    }
+
+    /// The first message in one direction of a connection, of four bytes: HTTP/1's question or answer (`UNIT_*`).
+    pub fn message(&mut self, ts_ns: u64, cpu: u32, on: &Connection, kind: u8) {
+        let asks = kind == UNIT_REQUEST;
+        let (channel, reverse) = if asks { (on.there, on.back) } else { (on.back, on.there) };
+        let unit = Unit {
+            channel,
+            reverse,
+            from: 0,
+            to: 4,
+            protocol: Protocol::Http1,
+            id: 0,
+            kind,
+            flags: UNIT_LAST,
+            after_gap: false,
+            named: false,
+            from_client: Some(asks),
+            numbers: [0; 3],
+            status_known: false,
+        };
+        self.at(ts_ns, cpu, What::Unit(Box::new(unit)));
     }
 
     pub fn fork(&mut self, ts_ns: u64, cpu: u32, parent: u32, child: u32, enter_ns: u64) {

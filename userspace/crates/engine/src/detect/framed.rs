@@ -19,7 +19,7 @@ use crate::detect::book::Book;
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{GapWhy, Method, Object, Unit};
 use crate::timeline::retention::Held;
-use crate::timeline::{ProcessId, World};
+use crate::timeline::{ProcessId, ThreadId, World};
 use connection::Connection;
 use exchange::Torn;
 
@@ -37,6 +37,8 @@ pub(super) struct Framed {
     /// Connections about which something was reported since the last check, and connections whose state changes with
     /// time. For the others nothing has to be decided.
     restless: Vec<u32>,
+    /// By a task that has read answers and may give them to other tasks: the connections.
+    giving: FxHashMap<ThreadId, Vec<u32>>,
 }
 
 impl Detect for Framed {
@@ -79,6 +81,7 @@ impl Detect for Framed {
             connection.channels.iter().any(|channel| world.channels.contains_key(channel))
         });
         self.by_channel.retain(|_, number| self.connections.contains_key(number));
+        self.giving.retain(|_, numbers| numbers.iter().any(|n| self.connections.contains_key(n)));
     }
 
     fn finish(&mut self, world: &World, book: &mut Book) {
@@ -135,6 +138,24 @@ impl Framed {
         let Some(connection) = self.connection(channel) else { return };
         connection.unit(world, unit);
         connection.told(world, unit, book);
+        if !connection.readers.is_empty() {
+            let number = self.by_channel[&channel];
+            self.note_readers(number);
+        }
+    }
+
+    /// A task has woken another one: it may have given it an answer.
+    pub(super) fn woke(&mut self, world: &World, task: ThreadId, book: &mut Book) {
+        if self.giving.is_empty() {
+            return;
+        }
+        for number in self.giving.remove(&task).into_iter().flatten() {
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            if let Some((_, answers)) = connection.ends() {
+                connection.decide(world, answers, false, book);
+                self.note_readers(number);
+            }
+        }
     }
 
     /// It is no longer known where messages begin on a channel.
@@ -161,8 +182,22 @@ impl Framed {
     }
 
     fn decide(&mut self, world: &World, channel: Object, over: bool, book: &mut Book) {
-        if let Some(connection) = self.connection(channel) {
-            connection.decide(world, channel, over, book);
+        let Some(connection) = self.connection(channel) else { return };
+        connection.decide(world, channel, over, book);
+        if !connection.readers.is_empty() {
+            let number = self.by_channel[&channel];
+            self.note_readers(number);
+        }
+    }
+
+    /// Notes the tasks that may give answers of a connection to others.
+    fn note_readers(&mut self, number: u32) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        for reader in connection.readers.drain(..) {
+            let numbers = self.giving.entry(reader).or_default();
+            if !numbers.contains(&number) {
+                numbers.push(number);
+            }
         }
     }
 
@@ -188,6 +223,7 @@ impl Framed {
             if connection.is_restless() {
                 connection.stir(number, &mut self.restless);
             }
+            self.note_readers(number);
         }
     }
 }

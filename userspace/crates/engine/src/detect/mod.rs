@@ -34,6 +34,7 @@ use framed::Framed;
 use half_duplex::HalfDuplex;
 use rpcprobe_assign::Assigned;
 use rpcprobe_model::request_filter::Wanted;
+use rpcprobe_model::FIRST_RUNTIME_TASK;
 use shared_futex::SharedFutex;
 use single_ended::SingleEnded;
 use stdio::Stdio;
@@ -233,6 +234,11 @@ impl Detector {
             }
             What::Gap { channel, why } => {
                 self.show(world, &Seen::FramingLost { channel: *channel, why: *why });
+            }
+            What::Waking { waker, .. } if *waker >= FIRST_RUNTIME_TASK => {
+                if let Some(task) = world.thread_by_tid(*waker) {
+                    self.framed.woke(world, task, &mut self.book);
+                }
             }
             _ => {}
         }

@@ -9,6 +9,7 @@ use crate::detect::framed::exchange::{Ended, Exchange};
 use crate::detect::framed::hand_over::{hand_over, Askers, HandOver};
 use crate::detect::lifecycle::{Clock, Patience};
 use crate::event::{Object, Unit};
+use crate::ownership::handed::is_task;
 use crate::protocols::{End, Id, Pairing};
 use crate::timeline::gallop::last_before;
 use crate::timeline::{Channel, ThreadId, Transfer, World};
@@ -68,6 +69,8 @@ enum Settled {
     Complete(Window),
     Incomplete(Window, Reason),
     NotYet,
+    /// The task that read the answer may still give it to another task.
+    NotGiven(ThreadId),
     /// Not before that time.
     NotBefore(u64),
     /// Nothing is known of the calls that moved it.
@@ -146,10 +149,13 @@ impl Connection {
     ) {
         // Exchanges that wait stay where they are: of a thousand streams, nearly all may wait.
         let (mut ended, mut decided) = (std::mem::take(&mut self.ended), Vec::new());
-        let askers = &mut self.askers;
+        let (askers, readers) = (&mut self.askers, &mut self.readers);
         let over_now = ended.extract_if(from.., |exchange| {
             let how = settled(world, ends, askers, exchange, over);
-            let is_over = !matches!(how, Settled::NotYet);
+            if let Settled::NotGiven(reader) = how {
+                readers.push(reader);
+            }
+            let is_over = !matches!(how, Settled::NotYet | Settled::NotGiven(_));
             if is_over {
                 decided.push(how);
             }
@@ -168,7 +174,7 @@ impl Connection {
                     self.found(world, exchange, &window, Some(reason), book);
                 }
                 Settled::NotBefore(at_ns) => self.resting.push_back((at_ns, exchange)),
-                Settled::NotYet | Settled::Nothing => {}
+                Settled::NotYet | Settled::NotGiven(_) | Settled::Nothing => {}
             }
         }
         self.served = self.ended.len();
@@ -351,6 +357,9 @@ fn settled(
             askers.note(sent.thread);
             let late = clock.gives_up(Patience::Sign, received.exit_ns);
             match hand_over(world, askers, &sent, &received, late) {
+                HandOver::NotYet if is_task(world, received.thread) => {
+                    Settled::NotGiven(received.thread)
+                }
                 HandOver::NotYet => Settled::NotYet,
                 HandOver::None => complete(sent.enter_ns, received.exit_ns, received.thread),
                 HandOver::To { thread, at_ns } => {

@@ -10,7 +10,7 @@ use crate::detect::framed::hand_over::Askers;
 use crate::detect::lifecycle::{Clock, Life, Patience};
 use crate::event::{GapWhy, Method, Object, Protocol, Unit};
 use crate::protocols::{End, Pairing, Place};
-use crate::timeline::{Channel, ProcessId, Transfer, World};
+use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
 use in_order::Order;
 
 /// Number of units of a connection that are kept until it is known which end asks.
@@ -53,6 +53,8 @@ pub(super) struct Connection {
     /// The client or the server is gone: its process, whether it is the client, and when.
     pub(super) gone: Option<(ProcessId, bool, u64)>,
     pub(super) askers: Askers,
+    /// Tasks that have read an answer and may give it to another task, since these were last taken out.
+    pub(super) readers: Vec<ThreadId>,
     /// Something was reported about it since the last check.
     stirred: bool,
 }
@@ -82,6 +84,7 @@ impl Connection {
             resting: VecDeque::new(),
             gone: None,
             askers: Askers::default(),
+            readers: Vec::new(),
             stirred: false,
         }
     }

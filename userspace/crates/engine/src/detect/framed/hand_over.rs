@@ -2,6 +2,7 @@
 
 use crate::classify::syscall::{waits, Waits};
 use crate::event::{Io, TYPE_EVENTFD};
+use crate::ownership::handed::is_task;
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Thread, ThreadId, Transfer, Why, World, NEVER};
 
@@ -54,6 +55,9 @@ pub(super) fn hand_over(
     if others || asker.process != reader.process {
         return HandOver::None;
     }
+    if is_task(world, received.thread) && gave_another(reader, received.exit_ns, sent.thread) {
+        return HandOver::None;
+    }
     // A reader that goes to sleep for more messages has handed over all answers.
     let after = count_before(&reader.off, |off| off.start_ns <= received.exit_ns);
     let rests_ns = reader.off.range(after..).find_map(|off| {
@@ -97,6 +101,14 @@ pub(super) fn hand_over(
         }
         _ => HandOver::None,
     }
+}
+
+/// Whether a task that received an answer has given it to another task than `asker`: the first task that it woke then.
+/// A client of Go's net/http has one task that writes and one that reads for each connection, and the answer is for
+/// neither.
+fn gave_another(reader: &Thread, received_ns: u64, asker: ThreadId) -> bool {
+    let since = count_before(&reader.woke, |(at_ns, _)| *at_ns < received_ns);
+    reader.woke.get(since).is_some_and(|(_, to)| *to != asker)
 }
 
 /// Whether a thread that received an answer has notified a thread by an eventfd, and slept since. A thread that it
