@@ -38,6 +38,8 @@ mod turns;
 mod wire;
 mod workqueue;
 
+use std::cell::Cell;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::classify;
@@ -64,7 +66,7 @@ use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, TextId, Texts, To
 pub use segments::{Walked, Worker};
 pub use state::Buffers;
 use state::{Attempts, Output, Raw, Search};
-use turns::Turn;
+use turns::{Known, Turn};
 
 /// `detail` of a `queue.pipe` segment.
 const UNREAD: &str = "bytes ready, not yet read";
@@ -130,6 +132,7 @@ struct Walk<'w> {
     astray: &'w mut Astray,
     asking: Option<&'w Asking>,
     entered: Entered,
+    turn_known: Cell<Option<Known>>,
 }
 
 /// Where a step leads.
@@ -205,6 +208,7 @@ impl<'w> Walk<'w> {
             astray,
             asking,
             entered: Entered::default(),
+            turn_known: Cell::new(None),
         }
     }
 

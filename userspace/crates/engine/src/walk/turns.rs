@@ -38,6 +38,28 @@ pub(super) enum Turn {
     Likely,
 }
 
+/// The turn of a thread between two of its marks, where it is the same at all times in `(after_ns, until_ns]`.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    thread: ThreadId,
+    after_ns: u64,
+    until_ns: u64,
+    turn: Turn,
+}
+
+impl Known {
+    fn at(&self, thread: ThreadId, at_ns: u64) -> Option<Turn> {
+        let since_ns = match self.turn {
+            Turn::Others { from_ns } => from_ns,
+            Turn::Own | Turn::Shared { .. } | Turn::Likely => 0,
+        };
+        let holds = self.thread == thread
+            && (self.after_ns.max(since_ns) < at_ns)
+            && at_ns <= self.until_ns;
+        holds.then_some(self.turn)
+    }
+}
+
 /// The requests that the time between two marks belongs to.
 struct Gap {
     /// It belongs to the request, perhaps with others.
@@ -56,7 +78,39 @@ impl Walk<'_> {
         if t.marks.list.is_empty() || !self.applies(Rule::Turn) {
             return None;
         }
-        self.turn_by_marks(thread, t, at_ns)
+        // Most steps lead from piece to piece of what a thread did between two messages.
+        if let Some(turn) = self.turn_known.get().and_then(|known| known.at(thread, at_ns)) {
+            return Some(turn);
+        }
+        let turn = self.turn_by_marks(thread, t, at_ns);
+        if let Some(known) = turn.and_then(|turn| self.known(thread, t, at_ns, turn)) {
+            self.turn_known.set(Some(known));
+        }
+        turn
+    }
+
+    /// For how long a turn holds, if the thread had it between two marks without a rest, and if no thread takes work
+    /// from others.
+    fn known(&self, thread: ThreadId, t: &Thread, at_ns: u64, turn: Turn) -> Option<Known> {
+        let marks = &t.marks.list;
+        let next = count_before(marks, |mark| mark.exit_ns < at_ns);
+        let (after_ns, until_ns) =
+            (marks.get(next.checked_sub(1)?)?.exit_ns, marks.get(next)?.enter_ns);
+        let is_between = after_ns < at_ns && at_ns <= until_ns;
+        let by_marks = Some(t.process) == self.goal.server_process
+            && !self.world.process_of(thread).shares_work
+            && rested_ns(t, after_ns, until_ns).is_none();
+        if !is_between || !by_marks {
+            return None;
+        }
+        // Nor does the thread move the request's messages meanwhile, in calls without a mark.
+        let own = self.last_worked(|id| id == thread, until_ns);
+        own.is_none_or(|(_, own_ns)| own_ns <= after_ns).then_some(Known {
+            thread,
+            after_ns,
+            until_ns,
+            turn,
+        })
     }
 
     fn turn_by_marks(&self, thread: ThreadId, t: &Thread, at_ns: u64) -> Option<Turn> {
