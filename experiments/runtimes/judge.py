@@ -26,7 +26,7 @@ EXPECTED = {
     "call": ("idle.peer",),
     # The call waits for a connection, which another request has; or makes one.
     "connwait": ("lock", "queue.", *RUN_QUEUE, *WORK),
-    "connect": ("idle.peer", "queue.", *RUN_QUEUE, *WORK),
+    "connect": ("idle.peer", "queue.", "wire.", *RUN_QUEUE, *WORK),
     # The rest of the call: the question is made, sent and queued, and so is the answer. Has no row.
     "around": ("idle.peer", "queue.", *RUN_QUEUE, *WORK),
     # From the client's sending until the server's first step: other requests' turns, and the work

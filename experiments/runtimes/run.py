@@ -20,8 +20,8 @@ two: a job that is handed to a worker, and a sleep. A row is one cause, with its
              until it answers: `idle.peer`
   connwait   the wait for a connection to the back end, which another request has (Go's transport
              tells): `lock`, a queue, the run queue, its work
-  connect    the same, where it made a connection of its own: `idle.peer`, a queue, the run queue,
-             its work
+  connect    the same, where it made a connection of its own: `idle.peer`, `wire.*`, a queue, the run
+             queue, its work
   collect    a collection: on a CPU, the run queue, or `lock` where the collector's threads do it
   queue      from the client's sending until the server's first step: `queue.*`, `wire.*`, the run
              queue, the work of reading the request
