@@ -83,8 +83,8 @@ impl Engine {
         Some(self.asking.tell(known, segments))
     }
 
-    /// The segments without work that is another request's own; of a program's life, few. `workers`: the segments' workers, and how many of them,
-    /// from the first on, belong to the request's begin.
+    /// The segments without work that is another request's own; of a program's life, few. `workers`: the segments'
+    /// workers, and how many of them, from the first on, belong to the request's begin.
     pub(crate) fn claimed(
         &mut self,
         claimant: Claimant,

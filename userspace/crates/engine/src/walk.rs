@@ -132,6 +132,7 @@ struct Walk<'w> {
     astray: &'w mut Astray,
     asking: Option<&'w Asking>,
     entered: Entered,
+    /// The last turn that was determined and holds for some time.
     turn_known: Cell<Option<Known>>,
 }
 

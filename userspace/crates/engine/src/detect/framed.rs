@@ -104,15 +104,15 @@ impl Framed {
         }
     }
 
-    /// The connection of a channel about which something is reported.
-    fn connection(&mut self, channel: Object) -> Option<&mut Connection> {
+    /// The connection of a channel about which something is reported, and its number.
+    fn connection(&mut self, channel: Object) -> Option<(u32, &mut Connection)> {
         if self.by_channel.is_empty() {
             return None;
         }
-        let number = self.by_channel.get(&channel)?;
-        let connection = self.connections.get_mut(number)?;
-        connection.stir(*number, &mut self.restless);
-        Some(connection)
+        let number = *self.by_channel.get(&channel)?;
+        let connection = self.connections.get_mut(&number)?;
+        connection.stir(number, &mut self.restless);
+        Some((number, connection))
     }
 
     /// Looks at a frame or message.
@@ -135,11 +135,10 @@ impl Framed {
             self.connections.insert(number, Connection::new(unit));
             withdraw_other_services(world, unit, book);
         }
-        let Some(connection) = self.connection(channel) else { return };
+        let Some((number, connection)) = self.connection(channel) else { return };
         connection.unit(world, unit);
         connection.told(world, unit, book);
         if !connection.readers.is_empty() {
-            let number = self.by_channel[&channel];
             self.note_readers(number);
         }
     }
@@ -160,32 +159,31 @@ impl Framed {
 
     /// It is no longer known where messages begin on a channel.
     fn framing_lost(&mut self, world: &World, channel: Object, why: GapWhy, book: &mut Book) {
-        let Some(connection) = self.connection(channel) else { return };
+        let Some((_, connection)) = self.connection(channel) else { return };
         connection.gap(world, channel, Torn::Framing(why));
-        connection.decide(world, channel, false, book);
+        self.decide(world, channel, false, book);
     }
 
     /// A new connection was established between a channel's ends: what is open was asked on the former connection.
     fn reopened(&mut self, world: &World, channel: Object, book: &mut Book) {
-        let Some(connection) = self.connection(channel) else { return };
+        let Some((_, connection)) = self.connection(channel) else { return };
         connection.reopen(world);
-        connection.decide(world, channel, false, book);
+        self.decide(world, channel, false, book);
     }
 
     /// Looks at the method that a message calls.
     fn method(&mut self, world: &World, method: &Method, book: &mut Book) {
-        let Some(connection) = self.connection(method.channel) else { return };
+        let Some((_, connection)) = self.connection(method.channel) else { return };
         let offset = method.offset.saturating_add(world.base(method.channel));
         if connection.method(world, method, offset) {
-            connection.decide(world, method.channel, false, book);
+            self.decide(world, method.channel, false, book);
         }
     }
 
     fn decide(&mut self, world: &World, channel: Object, over: bool, book: &mut Book) {
-        let Some(connection) = self.connection(channel) else { return };
+        let Some((number, connection)) = self.connection(channel) else { return };
         connection.decide(world, channel, over, book);
         if !connection.readers.is_empty() {
-            let number = self.by_channel[&channel];
             self.note_readers(number);
         }
     }

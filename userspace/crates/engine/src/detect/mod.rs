@@ -235,7 +235,9 @@ impl Detector {
             What::Gap { channel, why } => {
                 self.show(world, &Seen::FramingLost { channel: *channel, why: *why });
             }
-            What::Waking { waker, .. } if *waker >= FIRST_RUNTIME_TASK => {
+            What::Waking { waker, .. } | What::WokenAgain { waker, .. }
+                if *waker >= FIRST_RUNTIME_TASK =>
+            {
                 if let Some(task) = world.thread_by_tid(*waker) {
                     self.framed.woke(world, task, &mut self.book);
                 }
