@@ -10,9 +10,10 @@ client, or only the server. Columns:
   twice        on-CPU time that more than one request has for its own, as a share of threads' time
                for requests
   shared       on-CPU time that is marked as shared by several requests, likewise
-  ledger       CPU time of the server's threads in threads.parquet, as a share of their run time by
-               the kernel (/proc/PID/task/TID/schedstat; only if the server alone is traced, because
-               these captures begin and end at the same time as the kernel's account)
+  ledger       CPU time of the server's threads in threads.parquet, as a share of the CPU time of
+               its processes by the kernel (their CPU clocks, which include ended threads; only if
+               the server alone is traced, because these captures begin and end at the same time as
+               the kernel's account)
   unplaced     stolen time of all CPUs that is not placed in time (steal_unplaced_ns of the
                manifest), as a share of the same: the kernel's account leaves it out, the ledger
                cannot
@@ -49,6 +50,9 @@ from pathlib import Path
 
 import duckdb
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from cpu_clock import ran  # noqa: E402
+
 RPCPROBE = os.environ.get("RPCPROBE") or "rpcprobe"
 GREETER = Path(__file__).resolve().parents[2] / "targets/greeter/greeter_server"
 ENDS = ("both", "client", "server")
@@ -81,7 +85,7 @@ with spans as (
 )
 select ran.ns, coalesce(once.all_ns - once.ns, 0), ran.ns - coalesce(once.ns, 0) from ran, once
 """
-LEDGER = "select tid, cpu_ns, cpu_ns - own_ns - shared_ns - none_ns from read_parquet($threads)"
+LEDGER = "select pid, cpu_ns, cpu_ns - own_ns - shared_ns - none_ns from read_parquet($threads)"
 REQUESTS = """
 select count(*) filter (where complete), avg(latency_ns) filter (where complete)
 from read_parquet($requests) where kind = $kind and (coalesce(method, '') like $method)
@@ -294,23 +298,12 @@ def capture(load, ends, out, connections, requests):
                 pass
             if "attached" not in line:
                 raise RuntimeError(f"attach: {line.strip()}")
-            before = ran(server.pid)
+            before = ran(with_children(server.pid))
             said = said_by(client)
             after = ran_until_quiet(server.pid)
         finally:
             end(attached, signal.SIGINT)
-    return said, {tid: ns - before.get(tid, 0) for tid, ns in after.items()}
-
-
-def ran(pid):
-    """On-CPU time of each thread of a process and its children, in nanoseconds."""
-    pids = [pid] + [int(child) for child in children(pid)]
-    ran_ns = {}
-    for task in (task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()):
-        # The thread may have ended since.
-        with contextlib.suppress(OSError):
-            ran_ns[int(task.name)] = int((task / "schedstat").read_text().split()[0])
-    return ran_ns
+    return said, {pid: ns - before.get(pid, 0) for pid, ns in after.items()}
 
 
 # The server's work after the load (such as closing connections) is in the capture, too. The capture
@@ -321,10 +314,10 @@ QUIET_PART = 0.01
 
 def ran_until_quiet(pid):
     """The same, once the threads hardly run any more, or after 10 s."""
-    until, last = time.monotonic() + 10, ran(pid)
+    until, last = time.monotonic() + 10, ran(with_children(pid))
     while time.monotonic() < until:
         time.sleep(QUIET_SECONDS)
-        now = ran(pid)
+        now = ran(with_children(pid))
         ran_ns = sum(now.values()) - sum(last.values())
         last = now
         if ran_ns < QUIET_SECONDS * 1e9 * QUIET_PART:
@@ -332,8 +325,8 @@ def ran_until_quiet(pid):
     return last
 
 
-def children(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+def with_children(pid):
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
 def attribute(out):
@@ -452,7 +445,7 @@ def ledger(accounts, ran_ns):
     if not any(ran_ns.values()):
         return ""
     return (
-        f"{sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in ran_ns) / sum(ran_ns.values()):.1%}"
+        f"{sum(cpu_ns for pid, cpu_ns, _ in accounts if pid in ran_ns) / sum(ran_ns.values()):.1%}"
     )
 
 

@@ -1,8 +1,5 @@
 """Checks law 6 and the ledger of a capture."""
 
-import contextlib
-from pathlib import Path
-
 import duckdb
 
 ON_CPU = "(category = 'user' or category like 'kernel.%' or category in ('copy', 'fault'))"
@@ -25,7 +22,7 @@ select coalesce(sum(greatest(0, end_ns - greatest(start_ns, coalesce(own_before_
        coalesce(sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, 0)))), 0)
 from reached
 """
-LEDGER = "select tid, cpu_ns, cpu_ns - own_ns - shared_ns - none_ns from read_parquet($threads)"
+LEDGER = "select pid, cpu_ns, cpu_ns - own_ns - shared_ns - none_ns from read_parquet($threads)"
 
 
 def twice(directory, requests):
@@ -36,21 +33,10 @@ def twice(directory, requests):
     return (each_ns - once_ns) / max(once_ns, 1)
 
 
-def ran(pids):
-    """CPU time of each thread until now, by the kernel's own account."""
-    ran_ns = {}
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                ran_ns[int(task.name)] = int((task / "schedstat").read_text().split()[0])
-    return ran_ns
-
-
 def ledger(directory, before_ns, after_ns):
-    """Returns whether every account adds up, and the accounts' CPU time as a share of the kernel's,
-    for threads that still live."""
+    """Returns whether every account adds up, and the accounts' CPU time as a share of the
+    kernel's, of the processes of which that is known."""
     accounts = duckdb.execute(LEDGER, {"threads": str(directory / "threads.parquet")}).fetchall()
-    # Goroutines have the time of their process's threads.
-    in_them = sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in after_ns or tid >= 1 << 31)
-    by_kernel = sum(ns - before_ns.get(tid, 0) for tid, ns in after_ns.items())
+    in_them = sum(cpu_ns for pid, cpu_ns, _ in accounts if pid in after_ns)
+    by_kernel = sum(ns - before_ns.get(pid, 0) for pid, ns in after_ns.items())
     return not any(rest for *_, rest in accounts), in_them / max(by_kernel, 1)

@@ -58,8 +58,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from attached import SECONDS, attached, build_go, build_rust, free_port, wait_for  # noqa: E402
 from catalogue import CATALOGUE, OWN_PYTHON, SERVERS, children, process  # noqa: E402
+from cpu_clock import ran  # noqa: E402
 from judge import EXPECTED, judged  # noqa: E402
-from laws import ledger, ran  # noqa: E402
+from laws import ledger  # noqa: E402
 
 MIX = ["sleep=8", "burn=1", "lock=2", "call=4"]
 HANDS = ["hand=1", "sleep=4"]
