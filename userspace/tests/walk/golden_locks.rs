@@ -381,6 +381,59 @@ fn a_wait_that_others_have_ended_is_perhaps_no_sleep() {
     assert_eq!(first_wait(&s), (Category::Sleep, Evidence::Modelled));
 }
 
+/// A server in Python waits for the interpreter's lock twice: the first wait ends when another thread releases the
+/// lock, the second when CPython's switch interval is over, and the thread gets the lock without being woken again.
+/// `interval`: whether the hooks have seen that these waits last at most that interval.
+fn the_interpreters_lock_is_not_released_in_time(interval: bool) -> String {
+    const ETIMEDOUT: i64 = 110;
+    const T: u64 = 6_000_000;
+    let (a, b) = (pipe(1), pipe(2));
+    let mut s = Story::new();
+    for (tid, cpu) in [(10, 0), (20, 1), (21, 2)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    let waited = |s: &mut Story, cpu, tid, call, ret| match interval {
+        true => s.waited_to_switch(cpu, tid, call, ret),
+        false => s.call(cpu, tid, FUTEX, call, ret),
+    };
+    s.sleep_in(25, 2, (21, IDLE), (FUTEX, 20), condition(0x9000));
+    s.wake(5_000_100, 2, IDLE, 21, WAKING_HARDIRQ);
+    s.switch(5_000_110, 2, IDLE, 21, RUNNABLE);
+    waited(&mut s, 2, 21, (20, 5_000_120), -ETIMEDOUT);
+    s.sleep_in(T + 50, 1, (20, IDLE), (READ, T + 48), a);
+    s.wake(T + 103, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.write(0, 10, a, (0, 4), (T + 100, T + 105));
+    s.switch(T + 106, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(T + 108, 0, (10, IDLE), (READ, T + 106), b);
+    s.read(1, 20, a, (0, 4), (T + 48, T + 110));
+    s.sleep_in(T + 120, 1, (20, IDLE), (FUTEX, T + 118), condition(0x9004));
+    s.wake(T + 142, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.call(2, 21, FUTEX, (T + 140, T + 144), 1);
+    s.switch(T + 145, 1, IDLE, 20, RUNNABLE);
+    waited(&mut s, 1, 20, (T + 118, T + 147), 0);
+    s.sleep_in(T + 160, 1, (20, IDLE), (FUTEX, T + 158), condition(0x9000));
+    s.wake(T + 5_000_160, 1, IDLE, 20, WAKING_HARDIRQ);
+    s.switch(T + 5_000_165, 1, IDLE, 20, RUNNABLE);
+    waited(&mut s, 1, 20, (T + 158, T + 5_000_170), -ETIMEDOUT);
+    s.wake(T + 5_000_182, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b, (0, 4), (T + 5_000_180, T + 5_000_185));
+    s.switch(T + 5_000_184, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b, (0, 4), (T + 106, T + 5_000_188));
+    let requests = s.requests();
+    let pipes = requests.iter().find(|(request, _)| request.start_ns == T + 100).expect("it");
+    let then = |segment: &&Segment| (segment.start_ns..segment.end_ns()).contains(&(T + 1_000_000));
+    let waited = pipes.1.iter().find(then).expect("a segment");
+    let cause = waited.cause.as_deref().unwrap_or_default();
+    format!("{} {} {cause}", waited.category, waited.evidence)
+}
+
+#[test]
+fn a_wait_for_the_interpreters_lock_that_times_out_is_no_sleep() {
+    let told = the_interpreters_lock_is_not_released_in_time;
+    assert_eq!(told(true), "lock modelled interpreter lock: not released before the timeout");
+    assert_eq!(told(false), "sleep modelled ");
+}
+
 /// A server in Python asks for the interpreter's lock, which its other thread releases. The two threads have woken each
 /// other before, so the other thread's path leads to the request, but its work is not for it. A wait of the other
 /// thread of at most 5 ms (`ran_out`) shows what the lock is; without such a wait, it may be anything.

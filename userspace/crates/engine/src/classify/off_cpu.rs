@@ -4,6 +4,7 @@
 mod blocks;
 mod handed;
 mod journal;
+mod lock;
 mod series;
 mod timer;
 
@@ -95,24 +96,6 @@ impl Wait<'_> {
     ) -> Vec<Part> {
         let (from_ns, to_ns) = (self.from_ns, self.to_ns);
         vec![Part { from_ns, to_ns, category, is_inferred: false, detail, cause, by }]
-    }
-
-    /// A wait that its waker ended and that may be for a lock. Nothing proves that it is.
-    fn perhaps_a_lock(&self, detail: String) -> Vec<Part> {
-        inferred(self.for_a_lock(detail))
-    }
-
-    /// A wait for a lock. Its `cause` says so if the lock is an interpreter's.
-    fn for_a_lock(&self, detail: String) -> Vec<Part> {
-        let mut parts = self.by_its_waker(Category::Lock, detail);
-        let futexes = &self.world.process_of(self.thread).futexes;
-        if self.off.call.is_some_and(|call| futexes.is_interpreters(&call)) {
-            for part in &mut parts {
-                let meanwhile = part.cause.take().unwrap_or_default();
-                part.cause = Some(format!("interpreter lock: {meanwhile}"));
-            }
-        }
-        parts
     }
 
     /// The whole wait as one part; its `cause` is what the waker did meanwhile.
@@ -251,18 +234,6 @@ impl Wait<'_> {
         let by_timer = off.call.is_some_and(|call| waits_for_timer(&call));
         let detail = format!("asleep, and no wake-up was seen (in {name})");
         (!by_timer).then(|| self.whole(Category::Unattributed, detail, None, None))
-    }
-
-    /// A wait that ended by its timeout. It is a sleep, unless the thread only checked whether it may go on.
-    fn ran_out(&self, detail: String) -> Vec<Part> {
-        match series::woken_later(self.world, self.thread, self.off) {
-            Some(last) => {
-                let detail = format!("{detail}, and then again for the same");
-                let by = last.wake.map(|wake| wake.waker);
-                inferred(self.whole(Category::Lock, detail, None, by))
-            }
-            None => self.whole(Category::Sleep, detail, None, None),
-        }
     }
 
     /// Classifies the wait by what its system call waits for.
