@@ -2,7 +2,7 @@
 //! Answers are derived by hand. The client (thread 10, CPU 0) sends its request on pipe `A`, the server (thread 20, CPU
 //! 1) answers on pipe `B`.
 
-use rpcprobe::engine::event::{Block, FileId, Object, What, TYPE_FILE};
+use rpcprobe::engine::event::{Block, FileId, Object, OpenCall, What, TYPE_FILE};
 use rpcprobe::model::Segment;
 use rpcprobe::records::{JOURNAL_CHECKPOINT, WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
@@ -169,4 +169,72 @@ fn a_file_goes_by_the_name_it_was_opened_by_last() {
     assert_eq!(detail(117), Some("read file:[2]"));
     assert_eq!((detail(119), detail(121)), (Some("openat opened"), Some("read opened")));
     assert_eq!((detail(123), detail(125)), (Some("openat renamed"), Some("read renamed")));
+}
+
+/// A server's thread enlarges the table of descriptors for a new socket, and another thread of its process (21) makes a
+/// socket meanwhile. `rcu`: the kernel thread that ends the first wait. Returns what is told of each thread's wait.
+fn two_make_sockets(rcu: &str) -> (String, String) {
+    const SOCKET: u16 = 41;
+    const RCU: u32 = 40;
+    const OTHER: u32 = 12;
+    let (c, d) = (pipe(3), pipe(4));
+    let mut s = Story::new();
+    s.at(0, 0, What::Task { tid: RCU, tgid: RCU, kthread: true, comm: rcu.into() });
+    asked(&mut s);
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    // A second request for the other thread.
+    s.task(OTHER, OTHER, "client");
+    for (tid, cpu) in [(OTHER, 3), (21, 2)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    s.sleep_in(30, 2, (21, IDLE), (READ, 25), c);
+    s.wake(82, 3, OTHER, 21, WAKING_IN_SYSCALL);
+    s.write(3, OTHER, c, (0, 4), (80, 84));
+    s.sleep_in(88, 3, (OTHER, IDLE), (READ, 86), d);
+    s.switch(90, 2, IDLE, 21, RUNNABLE);
+    s.read(2, 21, c, (0, 4), (25, 92));
+    let waits = |s: &mut Story, ts_ns, cpu, tid, enter_ns| {
+        let call = Some(OpenCall { nr: SOCKET, enter_ns, object: None, fd: -1 });
+        let (prev, next, state, waited_ns) = (tid, IDLE, DISK, None);
+        let (preempt, iowait) = (false, false);
+        s.at(ts_ns, cpu, What::Switch { prev, next, waited_ns, state, preempt, iowait, call });
+    };
+    waits(&mut s, 125, 1, 20, 122);
+    waits(&mut s, 135, 2, 21, 130);
+    s.switch(150, 3, IDLE, RCU, RUNNABLE);
+    s.wake(152, 3, RCU, 20, 0);
+    s.switch(154, 3, RCU, IDLE, ASLEEP);
+    s.switch(155, 1, IDLE, 20, RUNNABLE);
+    s.wake(158, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, SOCKET, (122, 160), 5);
+    s.switch(161, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, SOCKET, (130, 163), 6);
+    s.wake(172, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (170, 175));
+    s.switch(174, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 178));
+    s.wake(182, 2, 21, OTHER, WAKING_IN_SYSCALL);
+    s.write(2, 21, d, (0, 4), (180, 185));
+    s.switch(184, 3, IDLE, OTHER, RUNNABLE);
+    s.read(3, OTHER, d, (0, 4), (86, 188));
+    let requests = s.requests();
+    let told = |begin_ns: u64| {
+        let (_, segments) = requests.iter().find(|(of, _)| of.start_ns == begin_ns).expect("it");
+        let waited = segments.iter().find(|of| (of.start_ns..of.end_ns()).contains(&140));
+        let waited = waited.expect("a segment");
+        let detail = waited.detail.as_deref().unwrap_or_default();
+        format!("{} {} {detail}", waited.category, waited.evidence)
+    };
+    (told(100), told(80))
+}
+
+#[test]
+fn a_growing_table_of_descriptors_waits_for_a_grace_period() {
+    let (first, second) = two_make_sockets("rcu_preempt");
+    let why = "an RCU grace period, as to enlarge the table of descriptors, in socket";
+    assert_eq!(first, format!("lock modelled {why}"));
+    assert_eq!(second, format!("lock modelled another thread waited for {why}"));
+    let (first, second) = two_make_sockets("kworker");
+    assert!(first.starts_with("unattributed measured"), "{first}");
+    assert!(second.starts_with("unattributed measured"), "{second}");
 }

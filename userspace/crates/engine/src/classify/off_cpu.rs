@@ -2,6 +2,7 @@
 //! or device that ended it did meanwhile.
 
 mod blocks;
+mod grace_period;
 mod handed;
 mod journal;
 mod lock;
@@ -195,9 +196,11 @@ impl Wait<'_> {
         if syncs && waker.is_some_and(|waker| world.thread(waker).kthread) {
             return Some(self.by_its_waker(Category::Writeback, self.inside(reason)));
         }
-        let iowait = matches!(off.why, Why::Slept { iowait: true, .. });
-        let detail = format!("{}: the request is not known", self.inside(reason));
-        iowait.then(|| self.whole(Category::BlockIo, detail, None, waker))
+        if matches!(off.why, Why::Slept { iowait: true, .. }) {
+            let detail = format!("{}: the request is not known", self.inside(reason));
+            return Some(self.whole(Category::BlockIo, detail, None, waker));
+        }
+        self.for_grace_period()
     }
 
     /// A wait for a block request, or for the commit that submitted it.

@@ -248,6 +248,42 @@ pub fn makes_thread(nr: u16) -> bool {
     matches!(nr, NR_CLONE | NR_FORK | NR_VFORK | NR_CLONE3)
 }
 
+/// Whether the call makes a descriptor. It may enlarge the process's table of descriptors, or wait until another thread
+/// has (fs/file.c, `expand_files()`).
+pub fn makes_descriptor(nr: u16) -> bool {
+    use syscalls::x86_64::Sysno as S;
+    matches!(
+        S::new(usize::from(nr)),
+        Some(
+            S::socket
+                | S::socketpair
+                | S::accept
+                | S::accept4
+                | S::open
+                | S::openat
+                | S::openat2
+                | S::creat
+                | S::dup
+                | S::dup2
+                | S::dup3
+                | S::fcntl
+                | S::pipe
+                | S::pipe2
+                | S::eventfd
+                | S::eventfd2
+                | S::epoll_create
+                | S::epoll_create1
+                | S::timerfd_create
+                | S::signalfd
+                | S::signalfd4
+                | S::inotify_init
+                | S::inotify_init1
+                | S::memfd_create
+                | S::pidfd_open
+        )
+    )
+}
+
 /// write, writev, pwrite64, pwritev, pwritev2, sendto, sendmsg, sendmmsg, sendfile
 pub fn is_write(nr: u16) -> bool {
     matches!(nr, 1 | 18 | 20 | 40 | 44 | 46 | 296 | 307 | 328)

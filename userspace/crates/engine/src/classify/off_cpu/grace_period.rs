@@ -1,0 +1,52 @@
+//! Waits for an RCU grace period: until every CPU has left the sections in which it may still use what is replaced. A
+//! process with several threads waits for one whenever it enlarges its table of descriptors, at 64, 128, 256, ...
+//! descriptors (fs/file.c, `expand_fdtable()`). Its other threads that make descriptors wait until that is done
+//! (`expand_files()`).
+
+use crate::classify::off_cpu::{inferred, Part, Wait};
+use crate::classify::syscall::makes_descriptor;
+use crate::timeline::gallop::latest_before;
+use crate::timeline::{Off, ThreadId, Why, World};
+use rpcprobe_model::Category;
+
+/// Kernel threads that end such waits have names that begin with this: `rcu_preempt`, `rcu_sched`; where callbacks have
+/// threads of their own, `rcuop/0`, `rcuos/0`, `rcuc/0` (kernel/rcu/tree.c, kernel/rcu/tree_nocb.h).
+const NAMES: &str = "rcu";
+
+fn is_rcu(world: &World, thread: ThreadId, at_ns: u64) -> bool {
+    let t = world.thread(thread);
+    t.kthread && t.name_at(at_ns).starts_with(NAMES)
+}
+
+/// Whether a sleep ended with a grace period.
+fn ended_with_grace_period(world: &World, off: &Off) -> bool {
+    let slept = matches!(off.why, Why::Slept { uninterruptible: true, .. });
+    let wake = off.wake.filter(|wake| slept && wake.by_waker());
+    wake.is_some_and(|wake| is_rcu(world, wake.waker, wake.at_ns))
+}
+
+impl Wait<'_> {
+    /// A wait for a grace period, or for the thread of the same process that waited for one.
+    pub(super) fn for_grace_period(&self) -> Option<Vec<Part>> {
+        let Wait { world, thread, off, ref name, waker, .. } = *self;
+        let grows = |off: &Off| off.call.is_some_and(|call| makes_descriptor(call.nr));
+        let detail = match ended_with_grace_period(world, off) {
+            true if grows(off) => format!("{GRACE_PERIOD}, as to {ENLARGE}, in {name}"),
+            true => format!("{GRACE_PERIOD}, in {name}"),
+            false => {
+                let (waker, wake) = (world.thread(waker?), off.wake?);
+                let slept =
+                    latest_before(&waker.off, |before| before.end_ns <= wake.at_ns).next()?;
+                let enlarged = grows(slept) && ended_with_grace_period(world, slept);
+                if waker.process != world.thread(thread).process || !grows(off) || !enlarged {
+                    return None;
+                }
+                format!("another thread waited for {GRACE_PERIOD}, as to {ENLARGE}, in {name}")
+            }
+        };
+        Some(inferred(self.whole(Category::Lock, detail, None, waker)))
+    }
+}
+
+const GRACE_PERIOD: &str = "an RCU grace period";
+const ENLARGE: &str = "enlarge the table of descriptors";
