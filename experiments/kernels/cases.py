@@ -109,6 +109,13 @@ CASES = (
         stacks=True,
         quick=("none", "fentry"),
     ),
+    Case(
+        "more descriptors",
+        "tcp",
+        cause=Cause(("lock",), "growing.csv", "asleep_ns"),
+        told=("lock", "an RCU grace period, as to enlarge the table of descriptors"),
+        quick=("none",),
+    ),
     Case("netem, 5 ms", "tcp", cause=Cause(("wire.qdisc", "wire.link"), each_ns=10_000_000)),
     Case("netem, loss", "tcp", losses="loss.csv"),
     Case("ground truth", "", ground_truth=True),

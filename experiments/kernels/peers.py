@@ -8,6 +8,8 @@ peers.py serve-asyncio ADDRESS PORT              likewise, in asyncio; sleeps 20
 peers.py serve-bytes ADDRESS PORT [SLEEP_MS]     likewise; sleeps SLEEP_MS before each answer
 peers.py serve-counting ADDRESS PORT             likewise; each answer has the number of segments
                                                  that TCP has sent again on the connection
+peers.py serve-growing ADDRESS PORT LOG          likewise; before each answer it doubles its table of
+                                                 descriptors, and logs how long it slept for that
 peers.py ask-http|ask-bytes ADDRESS PORT REQUESTS
                                                  makes REQUESTS requests, one after another
 peers.py ask-counting ADDRESS PORT REQUESTS LOG  makes one request more to serve-counting, and logs
@@ -20,9 +22,11 @@ With FILE, the answer is the file's content, sent by sendfile().
 import asyncio
 import csv
 import os
+import resource
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -120,6 +124,40 @@ def serve_bytes(address: str, port: int, sleep_ms: str = "0"):
                 connection.sendall(message)
 
 
+# The table of descriptors has room for 64 at first (NR_OPEN_DEFAULT), and doubles.
+FIRST_TABLE, LARGEST_TABLE = 64, 1 << 14
+
+
+def waited_ns() -> int:
+    """How long this thread has waited for a CPU so far, by the scheduler's account."""
+    with open("/proc/thread-self/schedstat") as account:
+        return int(account.read().split()[1])
+
+
+def serve_growing(address: str, port: int, log: str):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LARGEST_TABLE, LARGEST_TABLE))
+    # The kernel waits for a grace period only if several threads use the table.
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    with socket.create_server((address, port)) as listener, open(log, "w", buffering=1) as rows:
+        print("start_ns,end_ns,asleep_ns", file=rows)
+        print("ready", flush=True)
+        for connection in accepted(listener):
+            descriptor, start_ns = FIRST_TABLE, 0
+            while len(message := receive(connection)) == BYTES:
+                waited_before_ns = waited_ns()
+                begin_ns, ran_before_ns = time.monotonic_ns(), time.thread_time_ns()
+                os.dup2(connection.fileno(), descriptor)
+                took_ns = time.monotonic_ns() - begin_ns
+                ran_ns = time.thread_time_ns() - ran_before_ns
+                os.close(descriptor)
+                asleep_ns = took_ns - ran_ns - (waited_ns() - waited_before_ns)
+                # A request begins after the previous answer was sent, and before its own is.
+                end_ns = time.monotonic_ns()
+                print(start_ns, end_ns, asleep_ns, sep=",", file=rows)
+                descriptor, start_ns = descriptor * 2, end_ns
+                connection.sendall(message)
+
+
 def ask_bytes(address: str, port: int, requests: str):
     with socket.create_connection((address, port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -177,6 +215,7 @@ def main():
         "serve-asyncio": serve_asyncio,
         "serve-bytes": serve_bytes,
         "serve-counting": serve_counting,
+        "serve-growing": serve_growing,
         "ask-http": ask_http,
         "ask-bytes": ask_bytes,
         "ask-counting": ask_counting,

@@ -195,6 +195,15 @@ def sleep(folder: Path) -> int:
     return 50
 
 
+def growing(folder: Path) -> int:
+    """A server with two threads that doubles its table of descriptors before each answer."""
+    peers = HERE / "peers.py"
+    options = ("serve-growing", "127.0.0.1", PORT, folder / "growing.csv")
+    with served(sys.executable, peers, *options, ready="ready"):
+        run(sys.executable, peers, "ask-bytes", "127.0.0.1", PORT, 8)
+    return 8
+
+
 def grpc(folder: Path) -> int:
     server, client = TARGETS / "greeter" / "greeter_server", TARGETS / "greeter" / "greeter_client"
     present(server, client)
@@ -305,6 +314,7 @@ WORKLOADS: dict[str, Callable[[Path], int]] = {
     "a sleep, 20 ms": sleep,
     "a mutex": injected("mutex", "pipe"),
     "fsync, ext4": journal,
+    "more descriptors": growing,
     "netem, 5 ms": delayed,
     "netem, loss": lossy,
     "ground truth": ground_truth,

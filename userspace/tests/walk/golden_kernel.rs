@@ -172,8 +172,9 @@ fn a_file_goes_by_the_name_it_was_opened_by_last() {
 }
 
 /// A server's thread enlarges the table of descriptors for a new socket, and another thread of its process (21) makes a
-/// socket meanwhile. `rcu`: the kernel thread that ends the first wait. Returns what is told of each thread's wait.
-fn two_make_sockets(rcu: &str) -> (String, String) {
+/// socket meanwhile. `rcu`: the kernel thread that ends the first wait; in a softirq, with these `flags`. Returns what is
+/// told of each thread's wait.
+fn two_make_sockets(rcu: &str, flags: u8) -> (String, String) {
     const SOCKET: u16 = 41;
     const RCU: u32 = 40;
     const OTHER: u32 = 12;
@@ -202,7 +203,7 @@ fn two_make_sockets(rcu: &str) -> (String, String) {
     waits(&mut s, 125, 1, 20, 122);
     waits(&mut s, 135, 2, 21, 130);
     s.switch(150, 3, IDLE, RCU, RUNNABLE);
-    s.wake(152, 3, RCU, 20, 0);
+    s.wake(152, 3, RCU, 20, flags);
     s.switch(154, 3, RCU, IDLE, ASLEEP);
     s.switch(155, 1, IDLE, 20, RUNNABLE);
     s.wake(158, 1, 20, 21, WAKING_IN_SYSCALL);
@@ -230,11 +231,13 @@ fn two_make_sockets(rcu: &str) -> (String, String) {
 
 #[test]
 fn a_growing_table_of_descriptors_waits_for_a_grace_period() {
-    let (first, second) = two_make_sockets("rcu_preempt");
     let why = "an RCU grace period, as to enlarge the table of descriptors, in socket";
-    assert_eq!(first, format!("lock modelled {why}"));
-    assert_eq!(second, format!("lock modelled another thread waited for {why}"));
-    let (first, second) = two_make_sockets("kworker");
+    for (thread, flags) in [("rcu_preempt", 0), ("rcuop/3", 0), ("ksoftirqd/3", WAKING_SOFTIRQ)] {
+        let (first, second) = two_make_sockets(thread, flags);
+        assert_eq!(first, format!("lock modelled {why}"), "{thread}");
+        assert_eq!(second, format!("lock modelled another thread waited for {why}"), "{thread}");
+    }
+    let (first, second) = two_make_sockets("kworker", 0);
     assert!(first.starts_with("unattributed measured"), "{first}");
     assert!(second.starts_with("unattributed measured"), "{second}");
 }

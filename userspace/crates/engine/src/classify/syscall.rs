@@ -251,6 +251,17 @@ pub fn makes_thread(nr: u16) -> bool {
 /// Whether the call makes a descriptor. It may enlarge the process's table of descriptors, or wait until another thread
 /// has (fs/file.c, `expand_files()`).
 pub fn makes_descriptor(nr: u16) -> bool {
+    opens_file(nr) || makes_other_descriptor(nr)
+}
+
+/// Whether the call opens a file, for which it may wait for the file system as well.
+fn opens_file(nr: u16) -> bool {
+    use syscalls::x86_64::Sysno as S;
+    matches!(S::new(usize::from(nr)), Some(S::open | S::openat | S::openat2 | S::creat))
+}
+
+/// Whether the call makes a descriptor, and no file system takes part.
+pub fn makes_other_descriptor(nr: u16) -> bool {
     use syscalls::x86_64::Sysno as S;
     matches!(
         S::new(usize::from(nr)),
@@ -259,10 +270,6 @@ pub fn makes_descriptor(nr: u16) -> bool {
                 | S::socketpair
                 | S::accept
                 | S::accept4
-                | S::open
-                | S::openat
-                | S::openat2
-                | S::creat
                 | S::dup
                 | S::dup2
                 | S::dup3
