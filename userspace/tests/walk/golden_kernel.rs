@@ -224,7 +224,8 @@ fn two_make_sockets(rcu: &str, flags: u8) -> (String, String) {
         let waited = segments.iter().find(|of| (of.start_ns..of.end_ns()).contains(&140));
         let waited = waited.expect("a segment");
         let detail = waited.detail.as_deref().unwrap_or_default();
-        format!("{} {} {detail}", waited.category, waited.evidence)
+        let by = waited.by.as_ref().map_or("nobody".to_owned(), |by| by.to_string());
+        format!("{} {} by {by}: {detail}", waited.category, waited.evidence)
     };
     (told(100), told(80))
 }
@@ -232,10 +233,14 @@ fn two_make_sockets(rcu: &str, flags: u8) -> (String, String) {
 #[test]
 fn a_growing_table_of_descriptors_waits_for_a_grace_period() {
     let why = "an RCU grace period, as to enlarge the table of descriptors, in socket";
-    for (thread, flags) in [("rcu_preempt", 0), ("rcuop/3", 0), ("ksoftirqd/3", WAKING_SOFTIRQ)] {
+    let softirqs =
+        [WAKING_SOFTIRQ, WAKING_SOFTIRQ | WAKING_IN_SYSCALL].map(|flags| ("noise", flags));
+    for (thread, flags) in [("rcu_preempt", 0), ("rcuop/3", 0)].into_iter().chain(softirqs) {
+        let by = if flags == 0 { format!("{thread}/40") } else { "nobody".to_owned() };
         let (first, second) = two_make_sockets(thread, flags);
-        assert_eq!(first, format!("lock modelled {why}"), "{thread}");
-        assert_eq!(second, format!("lock modelled another thread waited for {why}"), "{thread}");
+        assert_eq!(first, format!("lock modelled by {by}: {why}"), "{thread}");
+        let waits = format!("lock modelled by server/20: another thread waited for {why}");
+        assert_eq!(second, waits, "{thread}");
     }
     let (first, second) = two_make_sockets("kworker", 0);
     assert!(first.starts_with("unattributed measured"), "{first}");

@@ -14,6 +14,9 @@ use rpcprobe_record::WAKING_SOFTIRQ;
 /// threads of their own, `rcuop/0`, `rcuos/0`, `rcuc/0` (kernel/rcu/tree.c, kernel/rcu/tree_nocb.h).
 const NAMES: &str = "rcu";
 
+const GRACE_PERIOD: &str = "an RCU grace period";
+const ENLARGE: &str = "enlarge the table of descriptors";
+
 fn is_rcu(world: &World, thread: ThreadId, at_ns: u64) -> bool {
     let t = world.thread(thread);
     t.kthread && t.name_at(at_ns).starts_with(NAMES)
@@ -52,9 +55,8 @@ impl Wait<'_> {
                 format!("another thread waited for {GRACE_PERIOD}, as to {ENLARGE}, in {name}")
             }
         };
-        Some(inferred(self.whole(Category::Lock, detail, None, waker)))
+        // A softirq runs in place of any thread.
+        let by = waker.filter(|_| off.wake.is_some_and(|wake| wake.flags & WAKING_SOFTIRQ == 0));
+        Some(inferred(self.whole(Category::Lock, detail, None, by)))
     }
 }
-
-const GRACE_PERIOD: &str = "an RCU grace period";
-const ENLARGE: &str = "enlarge the table of descriptors";
