@@ -381,6 +381,17 @@ fn a_wait_that_others_have_ended_is_perhaps_no_sleep() {
     assert_eq!(first_wait(&s), (Category::Sleep, Evidence::Modelled));
 }
 
+/// The client (thread 10) asks the server's thread 20 at `t_ns` + 100, and waits for the answer. The server has the
+/// question at `t_ns` + 110.
+fn asks_after(s: &mut Story, t_ns: u64, (a, b): (Object, Object)) {
+    s.sleep_in(t_ns + 50, 1, (20, IDLE), (READ, t_ns + 48), a);
+    s.wake(t_ns + 103, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.write(0, 10, a, (0, 4), (t_ns + 100, t_ns + 105));
+    s.switch(t_ns + 106, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(t_ns + 108, 0, (10, IDLE), (READ, t_ns + 106), b);
+    s.read(1, 20, a, (0, 4), (t_ns + 48, t_ns + 110));
+}
+
 /// A server in Python waits for the interpreter's lock twice: the first wait ends when another thread releases the
 /// lock, the second when CPython's switch interval is over, and the thread gets the lock without being woken again.
 /// `interval`: whether the hooks have seen that these waits last at most that interval.
@@ -400,12 +411,7 @@ fn the_interpreters_lock_is_not_released_in_time(interval: bool) -> String {
     s.wake(5_000_100, 2, IDLE, 21, WAKING_HARDIRQ);
     s.switch(5_000_110, 2, IDLE, 21, RUNNABLE);
     waited(&mut s, 2, 21, (20, 5_000_120), -ETIMEDOUT);
-    s.sleep_in(T + 50, 1, (20, IDLE), (READ, T + 48), a);
-    s.wake(T + 103, 0, 10, 20, WAKING_IN_SYSCALL);
-    s.write(0, 10, a, (0, 4), (T + 100, T + 105));
-    s.switch(T + 106, 1, IDLE, 20, RUNNABLE);
-    s.sleep_in(T + 108, 0, (10, IDLE), (READ, T + 106), b);
-    s.read(1, 20, a, (0, 4), (T + 48, T + 110));
+    asks_after(&mut s, T, (a, b));
     s.sleep_in(T + 120, 1, (20, IDLE), (FUTEX, T + 118), condition(0x9004));
     s.wake(T + 142, 2, 21, 20, WAKING_IN_SYSCALL);
     s.call(2, 21, FUTEX, (T + 140, T + 144), 1);
@@ -451,13 +457,8 @@ fn waits_for_the_interpreter(ran_out: bool) -> String {
         s.switch(5_000_110, 2, IDLE, 21, RUNNABLE);
         s.waited_to_switch(2, 21, (20, 5_000_120), -ETIMEDOUT);
     }
-    s.sleep_in(T + 50, 1, (20, IDLE), (READ, T + 48), a);
+    asks_after(&mut s, T, (a, b));
     s.sleep_in(T + 60, 2, (21, IDLE), (FUTEX, T + 55), condition(0x8000));
-    s.wake(T + 103, 0, 10, 20, WAKING_IN_SYSCALL);
-    s.write(0, 10, a, (0, 4), (T + 100, T + 105));
-    s.switch(T + 106, 1, IDLE, 20, RUNNABLE);
-    s.sleep_in(T + 108, 0, (10, IDLE), (READ, T + 106), b);
-    s.read(1, 20, a, (0, 4), (T + 48, T + 110));
     s.wake(T + 114, 1, 20, 21, WAKING_IN_SYSCALL);
     s.call(1, 20, FUTEX, (T + 112, T + 116), 1);
     s.switch(T + 117, 2, IDLE, 21, RUNNABLE);

@@ -260,7 +260,7 @@ fn opens_file(nr: u16) -> bool {
     matches!(S::new(usize::from(nr)), Some(S::open | S::openat | S::openat2 | S::creat))
 }
 
-/// Whether the call makes a descriptor, and no file system takes part.
+/// Whether the call makes a descriptor (fcntl: with F_DUPFD), and no file system takes part.
 pub fn makes_other_descriptor(nr: u16) -> bool {
     use syscalls::x86_64::Sysno as S;
     matches!(
