@@ -243,13 +243,15 @@ struct {
  * A connection is established between ends that had another connection in this capture: a client
  * that opens one for each request uses the same port again. Its bytes are numbered after all those
  * of the earlier connection, and its framing begins anew. `sequence`: of its next byte. The end
- * that is established first does this; the other end finds the new numbers.
+ * that is established first does this; the other end finds the new numbers. The other end may come
+ * after the first bytes (where the accept queue was full, or on a slow wire): a channel that is
+ * only awaited then belongs to this connection.
  */
 static __noinline void begin_anew(u64 channel, const struct endpoint *from,
                                   const struct endpoint *to, u32 sequence)
 {
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
-    if (!counted || (u32)counted->sent - sequence < MOST_SENT_EARLY)
+    if (!counted || !counted->sent || (u32)counted->sent - sequence < MOST_SENT_EARLY)
         return;
     counted->sent = ((counted->sent >> 32) + 1) << 32 | sequence;
     counted->written = counted->unreadable = counted->has_writer = 0;

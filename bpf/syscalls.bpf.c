@@ -382,11 +382,15 @@ static __noinline void emit_events(const struct rec_syscall *sys, struct task_st
     emit_moved(sys, state, is_write, offset, count);
 }
 
+#define SHUT_RD 0 /* sys/socket.h */
+
 static __always_inline void emit_io(const struct rec_syscall *sys, struct task_state *state,
                                     enum argument argument, u64 buffer)
 {
+    /* A shutdown() counts as a write if the socket sends nothing more: `buffer` is its mode. */
     bool is_write = argument == ARG_FD_OUT || argument == ARG_SPLICE ||
-                    (argument == ARG_VMSPLICE && state->f_mode & FMODE_WRITE);
+                    (argument == ARG_VMSPLICE && state->f_mode & FMODE_WRITE) ||
+                    (state->nr == NR_shutdown && (u32)buffer != SHUT_RD);
     if (state->object_type == OBJECT_EVENTFD && sys->ret == EVENTFD_BYTES) {
         emit_events(sys, state, is_write, buffer);
         return;

@@ -341,6 +341,38 @@ os.wait()
     assert_eq!(requests.len(), 6, "{requests:#?}");
 }
 
+/// The server's end of a connection may come long after the client's, and after the first question: a connection to this
+/// listener (TCP_DEFER_ACCEPT) exists from its first bytes on, and these are dropped as long as the queue is full.
+#[test]
+fn a_full_accept_queue_delays_only_the_servers_end() {
+    let Some(_turn) = needs_kernel() else { return };
+    let script = "
+import os, socket, threading, time
+s = socket.create_server(('127.0.0.1', 0), backlog=0)
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 30)
+if os.fork() == 0:
+    def serve(c):
+        while c.recv(100): c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok')
+        c.close()
+    time.sleep(0.15)
+    serving = [threading.Thread(target=serve, args=s.accept()[:1]) for _ in range(6)]
+    for t in serving: t.start()
+    for t in serving: t.join()
+    os._exit(0)
+def ask():
+    with socket.create_connection(s.getsockname()) as c:
+        for _ in range(2): c.sendall(b'GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n'); c.recv(100)
+clients = [threading.Thread(target=ask) for _ in range(6)]
+for t in clients: t.start()
+for t in clients: t.join()
+os.wait()
+";
+    let requests = complete_of(&python(script), Kind::Http1);
+    assert_eq!(requests.len(), 12, "{requests:#?}");
+    let late = requests.iter().filter(|(request, _)| request.latency_ns > 100_000_000);
+    assert!(late.count() >= 2, "{requests:#?}");
+}
+
 #[test]
 fn what_io_uring_moves_is_said_to_be_missing() {
     let Some(_turn) = needs_kernel() else { return };

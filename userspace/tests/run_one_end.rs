@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use common::capture::{run, time_in, Capture, NAME};
 use common::process::{hear_attached, kill, Talking};
 use common::{needs_kernel, peer, python, rpcprobe, text};
-use rpcprobe::model::{Category, Kind, Request};
+use rpcprobe::model::{Category, Kind, Reason, Request, Who};
 use tempfile::TempDir;
 
 #[derive(Debug, Clone, Copy)]
@@ -131,6 +131,47 @@ fn redis_commands_have_names() {
     // This form is not tested with `attach`, which may see the middle of other data that only looks like it.
     for traced in [Traced::Client, Traced::Server] {
         pair.check(traced, &["lines", "30"]);
+    }
+}
+
+/// A request whose connection ends before its answer ends then, and says which end was first. Where only one end is
+/// traced, it shows what the other end did.
+#[test]
+fn requests_without_an_answer_say_who_closed_their_connections() {
+    let Some(_turn) = needs_kernel() else { return };
+    let pair = Pair::new("closes_pair.py", Kind::Http1);
+    for traced in ALL {
+        let parent = TempDir::new().expect("a temporary directory");
+        let (capture, said) = match traced {
+            Traced::Client => pair.client(parent, &[]),
+            Traced::Server => pair.server(parent, &[]),
+            Traced::ServerAttached => pair.server_attached(parent, &[]),
+        };
+        let of_client = matches!(traced, Traced::Client);
+        let mut found = capture.succeeded().checked();
+        found.retain(|(request, _)| request.kind == Kind::Http1);
+        assert_eq!(found.len(), said.lines().count(), "{traced:?}: {found:#?}");
+        for line in said.lines() {
+            let (path, micros) = line.split_once(' ').expect("a path and a time");
+            let method = format!("GET {path}");
+            let of = |(request, _): &&(Request, _)| request.method.as_deref() == Some(&*method);
+            let (request, _) = found.iter().find(of).expect("found");
+            let closed = |who| Some(Reason::Closed { who });
+            let expected = match path {
+                "/gives-up" if of_client => closed(Who::Client),
+                "/drops" | "/shuts-down" | "/resets" => closed(Who::Server),
+                _ => None,
+            };
+            assert_eq!((&request.reason, request.complete), (&expected, expected.is_none()));
+            // The server goes on with what its client has given up.
+            let of_client_ns = 1000 * micros.parse::<u64>().expect("microseconds");
+            let expected_ns = match path {
+                "/gives-up" if !of_client => 250_000_000,
+                _ => of_client_ns,
+            };
+            let differ_ns = request.latency_ns.abs_diff(expected_ns);
+            assert!(differ_ns < 10_000_000, "{traced:?} {path}: {request:?}, {expected_ns} ns");
+        }
     }
 }
 

@@ -54,6 +54,7 @@ worded! {
         NotWaitedFor = "its parent had not waited for it ten seconds after it exited",
         Exited { who: Who, status: i32 } = "{who} exited with status {status} before the answer",
         Killed { who: Who, signal: i32 } = "{who} was killed by signal {signal} before the answer",
+        Closed { who: Who } = "{who} closed the connection before the answer",
         /// HTTP/2: RST_STREAM.
         Reset { who: Who, code: u32 } = "{who} reset the stream, with error {code}",
         /// HTTP/2: GOAWAY.
@@ -116,6 +117,7 @@ mod tests {
                 Killed { who: Server, signal: 9 },
                 "the server was killed by signal 9 before the answer",
             ),
+            (Closed { who: Server }, "the server closed the connection before the answer"),
             (Reset { who: Client, code: 8 }, "the client reset the stream, with error 8"),
             (Refused, "the server sent GOAWAY and did not process it"),
             (AnswerUnread, "the client has not read all of the answer"),

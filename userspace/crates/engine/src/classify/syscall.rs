@@ -11,6 +11,7 @@ use rpcprobe_record::{TaskWait, TaskWaitSort};
 
 /// x86-64 numbers the engine itself must know.
 pub const NR_CLOSE: u16 = 3;
+pub const NR_SHUTDOWN: u16 = 48;
 pub const NR_CONNECT: u16 = 42;
 pub const NR_CLONE: u16 = 56;
 pub const NR_EXECVE: u16 = 59;
@@ -298,7 +299,7 @@ pub fn is_write(nr: u16) -> bool {
 
 /// close, shutdown
 pub fn ends_connection(nr: u16) -> bool {
-    matches!(nr, 3 | 48)
+    matches!(nr, NR_CLOSE | NR_SHUTDOWN)
 }
 
 /// Calls that send a signal to a process or a thread.

@@ -19,7 +19,7 @@ use crate::detect::book::Book;
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{GapWhy, Method, Object, Unit};
 use crate::timeline::retention::Held;
-use crate::timeline::{ProcessId, ThreadId, World};
+use crate::timeline::{Over, ProcessId, ThreadId, World};
 use connection::Connection;
 use exchange::Torn;
 
@@ -47,6 +47,7 @@ impl Detect for Framed {
             Seen::Unit(unit) => self.unit(world, unit, book),
             Seen::Method(method) => self.method(world, method, book),
             Seen::FramingLost { channel, why } => self.framing_lost(world, channel, why, book),
+            Seen::Over(over) => self.over(over),
             Seen::Reopened { channel } => self.reopened(world, channel, book),
             Seen::Moved { io, .. } => self.decide(world, io.object, false, book),
             _ => {}
@@ -164,10 +165,17 @@ impl Framed {
         self.decide(world, channel, false, book);
     }
 
+    /// A connection is over at one of its ends.
+    fn over(&mut self, over: &Over) {
+        if let Some((_, connection)) = self.connection(over.channel) {
+            connection.over(over);
+        }
+    }
+
     /// A new connection was established between a channel's ends: what is open was asked on the former connection.
     fn reopened(&mut self, world: &World, channel: Object, book: &mut Book) {
         let Some((_, connection)) = self.connection(channel) else { return };
-        connection.reopen(world);
+        connection.reopen(world, book);
         self.decide(world, channel, false, book);
     }
 

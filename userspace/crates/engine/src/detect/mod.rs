@@ -27,7 +27,7 @@ mod stdio;
 
 use crate::event::{Call, Event, GapWhy, Io, Method, Object, Unit, What, TYPE_EVENTFD};
 use crate::timeline::retention::Held;
-use crate::timeline::{ProcessId, ThreadId, World};
+use crate::timeline::{Over, ProcessId, ThreadId, World};
 use book::Book;
 use exec::Exec;
 use framed::Framed;
@@ -67,6 +67,8 @@ enum Seen<'e> {
     },
     Unit(&'e Unit),
     Method(&'e Method),
+    /// A call has shown that nothing more will come, or be sent, at one end of a connection.
+    Over(&'e Over),
     /// A new connection was established between a channel's ends.
     Reopened {
         channel: Object,
@@ -272,6 +274,9 @@ impl Detector {
             self.moved(world, io.object, &Seen::Moved { thread, process, call, io });
         }
         self.called(world, &Seen::Called { thread, process, call });
+        if let Some(over) = &world.over {
+            self.framed.observe(world, &Seen::Over(over), &mut self.book);
+        }
     }
 
     /// Only [`Framed`] sees the transfers of a connection with known framing.

@@ -329,6 +329,7 @@ impl World {
             process.parent = Some(parent_process);
             process.traced = thread.traced;
             self.stacks.forked(parent_process, thread.process);
+            self.processes[parent_process as usize].forked_ns = ts_ns;
         }
         None
     }

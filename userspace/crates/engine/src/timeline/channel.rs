@@ -67,6 +67,46 @@ impl Taken {
     }
 }
 
+/// An end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    /// A direction of the connection.
+    pub channel: Object,
+    /// Whether this end sends on it, rather than reads from it.
+    pub sends: bool,
+    /// Which end was the first to send nothing more, as calls of this end have shown.
+    pub ended: Option<Ended>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Here,
+    ByPeer,
+}
+
+/// What a call has shown of the end of its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Over {
+    /// A direction of the connection, and whether the end that made the call sends on it.
+    pub channel: Object,
+    pub sends: bool,
+    pub by: EndedBy,
+    /// The other end had sent its last bytes before, or reset the connection.
+    pub by_peer: bool,
+    pub at_ns: u64,
+}
+
+/// How the end that made a call is done with its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedBy {
+    /// It closed the socket.
+    Close,
+    /// It sends nothing more, and may still read.
+    Shutdown,
+    /// The other end sends nothing more.
+    Peer,
+}
+
 #[derive(Debug, Default)]
 pub struct Channel {
     /// In order of offset (of exit, which is the same unless writers race).
@@ -125,6 +165,13 @@ pub struct Channel {
 }
 
 impl Channel {
+    /// The earliest time at which an end of its connection is known to have existed.
+    pub(super) fn begun_ns(&self) -> u64 {
+        let connected_ns = self.connected.map(|opening| opening.enter_ns);
+        let accepted_ns = self.accepted.map(|opening| opening.exit_ns);
+        connected_ns.into_iter().chain(accepted_ns).min().unwrap_or(self.named_ns)
+    }
+
     /// Whether one of its ends has that port.
     pub fn has_port(&self, port: u16) -> bool {
         self.ends.is_some_and(|ends| ends.iter().any(|end| end.port() == port))

@@ -37,7 +37,8 @@ use crate::timeline::losses::Losses;
 use rpcprobe_model::Loss;
 use rpcprobe_record::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_NMI, WAKING_SOFTIRQ};
 
-pub use channel::{Carries, Channel, Opening, Transfer};
+pub use channel::{Carries, Channel, EndedBy, Opening, Over, Transfer};
+use channel::{End, Ended};
 use datagram_roles::{DatagramRoles, FlowBegin};
 use thread::WAKING_UNSEEN;
 pub use thread::{Move, Off, Span, Thread, Wake, Why, Work};
@@ -83,6 +84,8 @@ pub struct Process {
     pub exit_code: Option<i32>,
     /// The thread that exited last.
     pub last_exited: Option<ThreadId>,
+    /// When it last forked a process, which has its descriptors, too.
+    pub forked_ns: u64,
     /// When exit_group() ended all its threads, and which thread called it.
     pub group_exit: Option<(u64, ThreadId)>,
     pub traced: bool,
@@ -129,8 +132,10 @@ pub struct World {
     /// Connections that were opened and accepted, and on which nothing has been sent or read yet, by socket.
     pub(crate) connected: FxHashMap<u64, Opening>,
     pub(crate) accepted: FxHashMap<u64, Opening>,
-    /// A channel of the connection that each socket is an end of.
-    sockets: FxHashMap<u64, Object>,
+    /// The connection that each socket is an end of.
+    sockets: FxHashMap<u64, End>,
+    /// What the last call showed of the end of its connection.
+    pub over: Option<Over>,
     datagram_roles: DatagramRoles,
     /// Losses known beforehand, or reported so far.
     pub losses: Losses,
@@ -197,6 +202,7 @@ impl World {
             connected: FxHashMap::default(),
             accepted: FxHashMap::default(),
             sockets: FxHashMap::default(),
+            over: None,
             datagram_roles: DatagramRoles::default(),
             blocks: FxHashMap::default(),
             journals: FxHashMap::default(),

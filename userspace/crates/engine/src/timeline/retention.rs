@@ -224,7 +224,7 @@ impl World {
             });
         }
         self.datagram_roles.forget(&self.channels);
-        self.sockets.retain(|_, object| self.channels.contains_key(object));
+        self.sockets.retain(|_, end| self.channels.contains_key(&end.channel));
         for openings in [&mut self.connected, &mut self.accepted] {
             openings.retain(|_, opening| opening.exit_ns >= rested_ns);
             threads.extend(openings.values().map(|opening| opening.thread));

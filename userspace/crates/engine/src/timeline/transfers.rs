@@ -15,6 +15,7 @@ impl World {
     /// Notes connections that begin and end.
     pub(super) fn record_opening(&mut self, thread: ThreadId, call: &Call) {
         const EINPROGRESS: i64 = 115;
+        self.over = None;
         if let Some(io) = call.io.filter(|io| io.object.is_datagram() && !io.object.is_channel()) {
             match call.nr {
                 syscall::NR_CONNECT if call.ret == 0 => self.datagrams_connected(io.object.ino),
@@ -40,19 +41,25 @@ impl World {
             self.connected.insert(socket, opening);
             self.threads[thread as usize].marks.opened(call.enter_ns);
         } else if call.nr == syscall::NR_CLOSE {
-            self.close(thread, socket);
+            self.close(thread, socket, call.enter_ns);
+        } else if call.nr == syscall::NR_SHUTDOWN && io.is_write && call.ret == 0 {
+            self.gave_end(socket, call.enter_ns);
+        } else if finds_end(call) {
+            self.found_end(socket, call.exit_ns);
         }
     }
 
     /// A direction of the connection of that socket, if bytes were moved through it.
     pub(crate) fn channel_of(&self, socket: u64) -> Option<&Channel> {
-        self.channels.get(self.sockets.get(&socket)?)
+        self.channels.get(&self.sockets.get(&socket)?.channel)
     }
 
     /// A process closes its descriptor of a socket. This ends the connection if the process was the last to move
     /// anything on it. A process that was not may have passed the connection on, as a server that forks does.
-    fn close(&mut self, thread: ThreadId, socket: u64) {
-        let Some(&object) = self.sockets.get(&socket) else { return };
+    fn close(&mut self, thread: ThreadId, socket: u64, at_ns: u64) {
+        let Some(&End { channel: object, sends, ended }) = self.sockets.get(&socket) else {
+            return;
+        };
         let process = self.thread(thread).process;
         let reverse = self.channels.get(&object).and_then(|channel| channel.reverse);
         let both = || [Some(object), reverse].into_iter().flatten();
@@ -63,12 +70,34 @@ impl World {
         if !both().filter_map(|object| self.channels.get(&object)).any(moved) {
             return;
         }
+        // A process that was forked since may have the descriptor, too.
+        let begun = both().filter_map(|object| self.channels.get(&object)).map(Channel::begun_ns);
+        let is_shared = begun.min().unwrap_or(0) < self.processes[process as usize].forked_ns;
         self.sockets.remove(&socket);
         for object in both() {
             if let Some(channel) = self.channels.get_mut(&object) {
                 channel.closed = true;
             }
         }
+        let by_peer = ended == Some(Ended::ByPeer);
+        let over = Over { channel: object, sends, by_peer, by: EndedBy::Close, at_ns };
+        self.over = Some(over).filter(|_| !is_shared);
+    }
+
+    /// A process sends nothing more through a socket.
+    fn gave_end(&mut self, socket: u64, at_ns: u64) {
+        let Some(end) = self.sockets.get_mut(&socket) else { return };
+        let by_peer = *end.ended.get_or_insert(Ended::Here) == Ended::ByPeer;
+        let End { channel, sends, .. } = *end;
+        self.over = Some(Over { channel, sends, by_peer, by: EndedBy::Shutdown, at_ns });
+    }
+
+    /// A call on a socket finds that the other end sends nothing more.
+    fn found_end(&mut self, socket: u64, at_ns: u64) {
+        let Some(end) = self.sockets.get_mut(&socket) else { return };
+        end.ended.get_or_insert(Ended::ByPeer);
+        let End { channel, sends, .. } = *end;
+        self.over = Some(Over { channel, sends, by_peer: true, by: EndedBy::Peer, at_ns });
     }
 
     /// Numbers bytes that are counted anew so that they come after all earlier bytes of their channel.
@@ -172,7 +201,8 @@ impl World {
     /// on the other direction exists, too, even if nothing comes on it for long.
     fn note_connection(&mut self, io: &Io, begun_ns: u64) {
         if io.socket != 0 {
-            self.sockets.insert(u64::from(io.socket), io.object);
+            let end = End { channel: io.object, sends: io.is_write, ended: None };
+            self.sockets.insert(u64::from(io.socket), end);
         }
         let Some(reverse) = io.reverse else { return };
         for (object, other) in [(io.object, reverse), (reverse, io.object)] {
@@ -225,5 +255,16 @@ impl World {
         // The end that opened a connection asks.
         let opened = |object| self.channels.get(&object).is_some_and(|c| c.connected.is_some());
         [a, b].into_iter().find(|object| opened(*object))
+    }
+}
+
+/// Whether a call on a stream socket shows that the other end has closed the connection or reset it (tcp_recvmsg(),
+/// tcp_sendmsg(), net/ipv4/tcp.c).
+fn finds_end(call: &Call) -> bool {
+    const ECONNRESET: i64 = 104;
+    const EPIPE: i64 = 32;
+    match call.ret {
+        0 => !syscall::is_write(call.nr) && !syscall::ends_connection(call.nr),
+        ret => [-ECONNRESET, -EPIPE].contains(&ret),
     }
 }

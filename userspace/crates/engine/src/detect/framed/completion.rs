@@ -3,8 +3,8 @@
 use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
 use crate::detect::causality::{Heard, Place};
-use crate::detect::found::{end_of, exit_reason, name_of, Found, MadeFor};
-use crate::detect::framed::connection::Connection;
+use crate::detect::found::{end_of, name_of, Found, MadeFor};
+use crate::detect::framed::connection::{Connection, Leaves};
 use crate::detect::framed::exchange::{Ended, Exchange};
 use crate::detect::framed::hand_over::{hand_over, Askers, HandOver};
 use crate::detect::lifecycle::{Clock, Patience};
@@ -122,16 +122,31 @@ impl Connection {
         self.end_services(ends, book);
         self.settle_ended(world, ends, (0, over), book);
         let clock = Clock::new(world, over);
-        let gone = self.gone.filter(|(_, _, at_ns)| clock.gives_up(Patience::Sign, *at_ns));
+        let gone = self.gone.as_ref().map(|gone| gone.at_ns);
+        if gone.is_some_and(|at_ns| clock.gives_up(Patience::Sign, at_ns)) {
+            self.give_up(world, book);
+        } else if over {
+            self.open_until(world, ends, (&Reason::CaptureEnded, world.now_ns), book);
+        }
+    }
 
-        let (reason, end_ns) = match gone {
-            Some((process, client, at_ns)) => {
-                let who = if client { Who::Client } else { Who::Server };
-                (exit_reason(who, world, process), at_ns)
-            }
-            None if over => (Reason::CaptureEnded, world.now_ns),
-            None => return,
-        };
+    /// If an end of the connection is gone, what is open was not answered.
+    pub(super) fn give_up(&mut self, world: &World, book: &mut Book) {
+        let (Some(ends), Some(gone)) = (self.ends(), &self.gone) else { return };
+        let (reason, end_ns) = (gone.reason(world), gone.at_ns);
+        // The records of a process that has exited may be late.
+        self.gone.take_if(|gone| matches!(gone.how, Leaves::Closes));
+        self.open_until(world, ends, (&reason, end_ns), book);
+    }
+
+    /// Hands out what is open as incomplete.
+    fn open_until(
+        &mut self,
+        world: &World,
+        ends: (Object, Object),
+        (reason, end_ns): (&Reason, u64),
+        book: &mut Book,
+    ) {
         for exchange in self.take_open() {
             let moves = Moves::of(world, ends, &exchange);
             let Some(window) = unanswered(world, &moves, end_ns) else { continue };

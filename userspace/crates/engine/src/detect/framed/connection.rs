@@ -5,13 +5,16 @@ mod in_order;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::detect::book::Book;
+use crate::detect::found::exit_reason;
 use crate::detect::framed::exchange::{Bytes, Ended, Exchange, Torn};
 use crate::detect::framed::hand_over::Askers;
 use crate::detect::lifecycle::{Clock, Life, Patience};
 use crate::event::{GapWhy, Method, Object, Protocol, Unit};
 use crate::protocols::{End, Pairing, Place};
-use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
+use crate::timeline::{Channel, EndedBy, Over, ProcessId, ThreadId, Transfer, World};
 use in_order::Order;
+use rpcprobe_model::{Reason, Who};
 
 /// Number of units of a connection that are kept until it is known which end asks.
 const MOST_EARLY: usize = 256;
@@ -20,6 +23,33 @@ const MOST_OPEN: usize = 1 << 16;
 /// A unit that begins more than this many bytes before the last one belongs to another connection between the same
 /// ends.
 const REUSED_BYTES: u64 = 1 << 21;
+
+/// An end of a connection is gone: what is open will not be answered, except by what is not on record yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gone {
+    pub(super) who: Who,
+    pub(super) how: Leaves,
+    pub(super) at_ns: u64,
+    /// The client knows since then.
+    pub(super) is_known: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Leaves {
+    /// Its process exited.
+    Exits(ProcessId),
+    /// It closed the connection.
+    Closes,
+}
+
+impl Gone {
+    pub(super) fn reason(&self, world: &World) -> Reason {
+        match self.how {
+            Leaves::Exits(process) => exit_reason(self.who.clone(), world, process),
+            Leaves::Closes => Reason::Closed { who: self.who.clone() },
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -50,8 +80,7 @@ pub(super) struct Connection {
     pub(super) served: usize,
     /// Ended exchanges that are not examined before a certain time, in order of that time.
     pub(super) resting: VecDeque<(u64, Exchange)>,
-    /// The client or the server is gone: its process, whether it is the client, and when.
-    pub(super) gone: Option<(ProcessId, bool, u64)>,
+    pub(super) gone: Option<Gone>,
     pub(super) askers: Askers,
     /// Tasks that have read an answer and may give it to another task, since these were last taken out.
     pub(super) readers: Vec<ThreadId>,
@@ -205,7 +234,8 @@ impl Connection {
     }
 
     /// There is a new connection between the same ends. What is open will not be answered.
-    pub(super) fn reopen(&mut self, world: &World) {
+    pub(super) fn reopen(&mut self, world: &World, book: &mut Book) {
+        self.give_up(world, book);
         self.end_open(world, Torn::Framing(GapWhy::Reopened));
         self.renew(Connection::between(self.protocol, self.channels));
     }
@@ -299,9 +329,38 @@ impl Connection {
         let client = of(|c| c.writes.back(), asked) || of(|c| c.reads.back(), answered);
         let server = of(|c| c.reads.back(), asked) || of(|c| c.writes.back(), answered);
         if (client || server) && self.gone.is_none() {
-            self.gone = Some((process, client, world.now_ns));
+            let who = if client { Who::Client } else { Who::Server };
+            let how = Leaves::Exits(process);
+            self.gone = Some(Gone { who, how, at_ns: world.now_ns, is_known: true });
         }
         self.gone.is_some()
+    }
+
+    /// A call has shown that one end is done. A client that sends nothing more may still read its answers, and a server
+    /// that has read its last question may still answer.
+    pub(super) fn over(&mut self, over: &Over) {
+        let Some((asked, _)) = self.ends() else { return };
+        if self.open.is_empty() && self.asks.is_empty() {
+            return;
+        }
+        let at_client = over.sends == (over.channel == asked);
+        let is_gone = match over.by {
+            EndedBy::Close => true,
+            EndedBy::Shutdown => !at_client,
+            EndedBy::Peer => at_client,
+        };
+        match &mut self.gone {
+            // The request of a traced client lasts until the client knows.
+            Some(gone) if is_gone && at_client && gone.who == Who::Server && !gone.is_known => {
+                (gone.at_ns, gone.is_known) = (over.at_ns, true);
+            }
+            None if is_gone => {
+                let who = if at_client != over.by_peer { Who::Client } else { Who::Server };
+                let (how, at_ns) = (Leaves::Closes, over.at_ns);
+                self.gone = Some(Gone { who, how, at_ns, is_known: at_client });
+            }
+            _ => {}
+        }
     }
 
     /// The exchange whose question begins at `first`.

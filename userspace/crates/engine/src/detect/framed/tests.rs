@@ -5,6 +5,7 @@ use rpcprobe_model::{check_conservation, Kind, Reason, Request, Rule, Segment, S
 use rpcprobe_record::{UNIT_LAST, UNIT_MORE, UNIT_REQUEST, UNIT_RESPONSE};
 
 mod asked_together;
+mod closed;
 mod late_questions;
 
 const CLIENT: u32 = 10;

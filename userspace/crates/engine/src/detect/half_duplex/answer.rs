@@ -3,7 +3,7 @@
 use crate::detect::book::Book;
 use crate::detect::causality::Heard;
 use crate::detect::found::{end_of, exit_reason, kind_of, Found, MadeFor};
-use crate::detect::half_duplex::turn::Turn;
+use crate::detect::half_duplex::turn::{Ended, Turn};
 use crate::detect::roles::{has_proved_answers, peer_is_unknown};
 use crate::event::{Object, TYPE_FIFO};
 use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
@@ -307,7 +307,10 @@ impl Turn {
             }
             (Some(_), _) => exit_reason(Who::Client, world, self.process),
             (None, Some(_)) => exit_reason(Who::Server, world, server),
-            (None, None) => Reason::CaptureEnded,
+            (None, None) => match self.life.over() {
+                Some((Ended::Closed { .. }, _)) => Reason::Closed { who: Who::Client },
+                _ => Reason::CaptureEnded,
+            },
         };
         let reason = match unseen {
             true => Reason::DatagramUnseen,
