@@ -1,5 +1,6 @@
 //! One capture: runs the target under the probe and writes its records to disk.
 
+mod accept_queues;
 mod attach;
 mod priority;
 
@@ -13,7 +14,8 @@ use zerocopy::IntoBytes;
 
 use crate::attribute::{tmp, EVENTS};
 use crate::capture::manifest::{
-    Calibration, Command, Host, Loss, Manifest, Options, ProbeProcess, Scope, FORMAT_VERSION,
+    Calibration, Command, Host, Loss, Manifest, Options, ProbeProcess, Scope, Warning,
+    FORMAT_VERSION,
 };
 use crate::capture::writer::Writer;
 use crate::clock;
@@ -31,6 +33,7 @@ use crate::progress::Lines;
 use crate::records::{self, RecHdr, RecLost, REC_LOST};
 use crate::symbols;
 use crate::target::{SpawnError, Spec, State, Target, WaitStatus};
+use accept_queues::AcceptQueues;
 pub use attach::attach;
 use priority::Raised;
 
@@ -106,6 +109,7 @@ pub fn record(
     sink.mappings = mappings;
     sink.counted_before = counted_before;
     sink.followed = config.tasks.then(|| Followed::new(!in_pid_namespace()));
+    sink.accept_queues = AcceptQueues::of([manifest.command.pid]);
     target.release().map_err(Refused::Target)?;
     // The program runs now. A previous capture had to stay until here, because there might not have been a new one.
     let taken_over = take_over(dir);
@@ -126,7 +130,7 @@ pub fn record(
     };
     std::thread::sleep(AFTERMATH);
     sink.drain(&rings);
-    let end_ns = end(&mut sink, &rings, &mut probe, config);
+    let end_ns = end(&mut sink, &rings, &mut probe, config, &mut manifest);
     // From here on signals ask us to end, not the target.
     interrupt::catch();
     target.restore_signals();
@@ -154,8 +158,16 @@ fn probe(config: &Config) -> Result<(Probe, Rings, Calibrated)> {
 
 /// Ends the capture now and returns the time. The hooks are detached one after another, which takes a while on a busy
 /// machine. What some of them still report is incomplete, and losses in that time do not belong to the capture.
-fn end(sink: &mut Sink, rings: &Rings, probe: &mut Probe, config: &Config) -> u64 {
+fn end(
+    sink: &mut Sink,
+    rings: &Rings,
+    probe: &mut Probe,
+    config: &Config,
+    manifest: &mut Manifest,
+) -> u64 {
     sink.until_ns = clock::monotonic_ns();
+    let full = sink.accept_queues.overflows();
+    manifest.warnings.extend((full > 0).then_some(Warning::AcceptQueueFull { times: full }));
     let _lines = config.told.then(|| Lines::while_it("detaching hooks"));
     probe.detach();
     sink.drain(rings);
@@ -331,6 +343,7 @@ struct Sink {
     methods: Methods,
     /// Counts of the tables before the start.
     counted_before: Counted,
+    accept_queues: AcceptQueues,
 }
 
 impl Sink {
@@ -354,6 +367,7 @@ impl Sink {
             followed: None,
             methods: Methods::default(),
             counted_before: Counted::default(),
+            accept_queues: AcceptQueues::default(),
         };
         let started = Writer::new(file, cpus, start_ns).and_then(|mut writer| {
             writer.user_records(tasks.iter().map(|task| &task[..]))?;

@@ -348,29 +348,35 @@ fn a_full_accept_queue_delays_only_the_servers_end() {
     let Some(_turn) = needs_kernel() else { return };
     let script = "
 import os, socket, threading, time
-s = socket.create_server(('127.0.0.1', 0), backlog=0)
+s = socket.create_server(('127.0.0.1', 0))
 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 30)
-if os.fork() == 0:
+server = os.fork()
+if server == 0:
     def serve(c):
         while c.recv(100): c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok')
         c.close()
     time.sleep(0.15)
-    serving = [threading.Thread(target=serve, args=s.accept()[:1]) for _ in range(6)]
-    for t in serving: t.start()
-    for t in serving: t.join()
-    os._exit(0)
-def ask():
-    with socket.create_connection(s.getsockname()) as c:
+    s.listen(16)
+    while True: threading.Thread(target=serve, args=s.accept()[:1]).start()
+def ask(c):
+    with c:
         for _ in range(2): c.sendall(b'GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n'); c.recv(100)
-clients = [threading.Thread(target=ask) for _ in range(6)]
+connections = [socket.create_connection(s.getsockname()) for _ in range(6)]
+s.listen(0)
+clients = [threading.Thread(target=ask, args=[c]) for c in connections]
 for t in clients: t.start()
 for t in clients: t.join()
+os.kill(server, 9)
 os.wait()
 ";
-    let requests = complete_of(&python(script), Kind::Http1);
+    let capture = python(script);
+    let requests = complete_of(&capture, Kind::Http1);
     assert_eq!(requests.len(), 12, "{requests:#?}");
+    let told =
+        |warning: &Warning| matches!(warning, Warning::AcceptQueueFull { times } if *times > 0);
+    assert!(capture.manifest().warnings.iter().any(told), "{:?}", capture.manifest().warnings);
     let late = requests.iter().filter(|(request, _)| request.latency_ns > 100_000_000);
-    assert!(late.count() >= 2, "{requests:#?}");
+    assert_eq!(late.count(), 6, "{requests:#?}");
 }
 
 #[test]

@@ -95,6 +95,7 @@ pub fn attach(
     let warnings = settle(&probe, &selected, &mut sink, &rings)?;
     manifest.warnings.extend(warnings.into_iter().map(Into::into));
 
+    sink.accept_queues = AcceptQueues::of(selected.iter().map(|process| process.pid));
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();
     let begin = Instant::now();
@@ -114,7 +115,7 @@ pub fn attach(
             break format!("after {}", crate::report::format_ns(duration.map_or(0, nanoseconds)));
         }
     };
-    let end_ns = end(&mut sink, &rings, &mut probe, config);
+    let end_ns = end(&mut sink, &rings, &mut probe, config, &mut manifest);
     interrupt::catch();
     drop(interrupts);
     drop(raised);

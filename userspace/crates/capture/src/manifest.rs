@@ -128,6 +128,10 @@ worded! {
     Warning {
         /// The file ends in the middle of a block.
         BreaksOff { offset: u64 } = "the events break off at byte {offset}: what came later is missing",
+        /// Of all listening sockets of the network namespace.
+        AcceptQueueFull { times: u64 } =
+            "accept queues of the network namespace were full {times} times: the client of such a connection waits \
+             for 0.2 s or more until TCP tries again, and no request of its server shows this",
         /// Users as `comm/pid`, with commas.
         IoUring { users: String } = "io_uring is used by {users}: what moves that way is not followed",
     }

@@ -45,8 +45,8 @@ pub(super) enum Leaves {
 impl Gone {
     pub(super) fn reason(&self, world: &World) -> Reason {
         match self.how {
-            Leaves::Exits(process) => exit_reason(self.who.clone(), world, process),
-            Leaves::Closes => Reason::Closed { who: self.who.clone() },
+            Leaves::Exits(process) => exit_reason(self.who, world, process),
+            Leaves::Closes => Reason::Closed { who: self.who },
         }
     }
 }
