@@ -13,6 +13,10 @@ mod hand_over;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::BinaryHeap;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::detect::book::Book;
@@ -34,9 +38,11 @@ pub(super) struct Framed {
     connections: FxHashMap<u32, Connection>,
     next: u32,
     swept_ns: u64,
-    /// Connections about which something was reported since the last check, and connections whose state changes with
-    /// time. For the others nothing has to be decided.
+    /// Connections about which something was reported since the last check, and connections whose state may change at
+    /// any check. For the others nothing has to be decided,
     restless: Vec<u32>,
+    /// except for those with exchanges that rest: from when on, which.
+    resting: BinaryHeap<Reverse<(u64, u32)>>,
     /// By a task that has read answers and may give them to other tasks: the connections.
     giving: FxHashMap<ThreadId, Vec<u32>>,
 }
@@ -214,7 +220,14 @@ impl Framed {
             true => self.connections.keys().copied().collect(),
             false => std::mem::take(&mut self.restless),
         };
+        while let Some(next) = self.resting.peek_mut() {
+            if next.0 .0 >= world.now_ns {
+                break;
+            }
+            restless.push(PeekMut::pop(next).0 .1);
+        }
         restless.sort_unstable();
+        restless.dedup();
         let mut waiting = Vec::with_capacity(restless.len());
         for number in restless {
             let Some(connection) = self.connections.get_mut(&number) else { continue };
@@ -228,6 +241,8 @@ impl Framed {
             connection.decide(world, channel, over, book);
             if connection.is_restless() {
                 connection.stir(number, &mut self.restless);
+            } else if let Some(at_ns) = connection.rests_until_ns() {
+                self.resting.push(Reverse((at_ns, number)));
             }
             self.note_readers(number);
         }

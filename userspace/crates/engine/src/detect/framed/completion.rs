@@ -176,7 +176,7 @@ impl Connection {
             }
             is_over
         });
-        let over_now: Vec<Exchange> = over_now.collect();
+        let over_now: Vec<Box<Exchange>> = over_now.collect();
         self.ended = ended;
         for (exchange, how) in over_now.into_iter().zip(decided) {
             match how {
@@ -241,7 +241,7 @@ impl Connection {
     fn found(
         &self,
         world: &World,
-        exchange: Exchange,
+        exchange: Box<Exchange>,
         window: &Window,
         reason: Option<Reason>,
         book: &mut Book,

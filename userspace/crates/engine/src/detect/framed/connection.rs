@@ -66,20 +66,22 @@ pub(super) struct Connection {
     /// For each channel: why messages are missing, until the first unit after the gap.
     gaps: [Option<Torn>; 2],
     /// Open exchanges by stream or XID.
-    open: BTreeMap<u32, Exchange>,
+    open: BTreeMap<u32, Box<Exchange>>,
     /// Where answers come in the order of the questions: questions that are not answered, and answers to questions that
     /// are not reported yet.
-    asks: VecDeque<Exchange>,
-    answers: VecDeque<Exchange>,
+    asks: VecDeque<Box<Exchange>>,
+    answers: VecDeque<Box<Exchange>>,
     /// The stream or XID of the last unit of each channel.
     last: [Option<u32>; 2],
     /// First bytes of questions, with stream or XID, whose calls have not all been examined.
     pub(super) begun: Vec<(u64, u32)>,
     /// Exchanges whose end is known. The first `served` of them are known not to be served any more.
-    pub(super) ended: Vec<Exchange>,
+    pub(super) ended: Vec<Box<Exchange>>,
     pub(super) served: usize,
     /// Ended exchanges that are not examined before a certain time, in order of that time.
-    pub(super) resting: VecDeque<(u64, Exchange)>,
+    pub(super) resting: VecDeque<(u64, Box<Exchange>)>,
+    /// When the first of these was noted to be due.
+    due_ns: Option<u64>,
     pub(super) gone: Option<Gone>,
     pub(super) askers: Askers,
     /// Tasks that have read an answer and may give it to another task, since these were last taken out.
@@ -111,6 +113,7 @@ impl Connection {
             ended: Vec::new(),
             served: 0,
             resting: VecDeque::new(),
+            due_ns: None,
             gone: None,
             askers: Askers::default(),
             readers: Vec::new(),
@@ -204,7 +207,7 @@ impl Connection {
     }
 
     /// Ends questions whose answers may be missing, at the time of the last report.
-    fn end_torn(&mut self, world: &World, asks: impl IntoIterator<Item = Exchange>, torn: Torn) {
+    fn end_torn(&mut self, world: &World, asks: impl IntoIterator<Item = Box<Exchange>>, torn: Torn) {
         let told_ns = self.heard.iter().flatten().map(|(_, told_ns)| *told_ns).max();
         for mut ask in asks {
             ask.life.end(Ended::Torn(torn), told_ns.unwrap_or(world.now_ns));
@@ -243,7 +246,7 @@ impl Connection {
     /// Replaces the connection by another one, and keeps only the exchanges that have ended.
     fn renew(&mut self, other: Connection) {
         let (ended, resting) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.resting));
-        *self = Connection { ended, resting, stirred: self.stirred, ..other };
+        *self = Connection { ended, resting, due_ns: self.due_ns, stirred: self.stirred, ..other };
     }
 
     /// It is known now which end asks.
@@ -291,7 +294,7 @@ impl Connection {
         let open = open.chain(self.asks.get_mut(at)).map(|exchange| (exchange, false));
         let ended = self.resting.iter_mut().map(|(_, ended)| ended).chain(&mut self.ended);
         let exchanges = open.chain(ended.rev().map(|exchange| (exchange, true)));
-        let of = |(exchange, _): &(&mut Exchange, bool)| exchange.unnamed.contains(&(asks, offset));
+        let of = |(exchange, _): &(&mut Box<Exchange>, bool)| exchange.unnamed.contains(&(asks, offset));
         let Some((exchange, ended)) = { exchanges }.find(of) else { return false };
         exchange.unnamed.retain(|unit| *unit != (asks, offset));
         self.protocol.read_method(method, asks, &mut exchange.said);
@@ -310,11 +313,19 @@ impl Connection {
         self.stirred = false;
     }
 
-    /// Whether something has to be decided as time passes, even if nothing more is reported.
+    /// Whether something may have to be decided at the next check, even if nothing more is reported.
     pub(super) fn is_restless(&self) -> bool {
-        let ended = !self.ended.is_empty() || !self.resting.is_empty();
         let unasked = !self.answers.is_empty() || self.open.values().any(|e| e.asked.is_empty());
-        ended || unasked || self.gone.is_some()
+        !self.ended.is_empty() || unasked || self.gone.is_some()
+    }
+
+    /// From when on an exchange that rests is to be decided; `None`: none rests, or a check at that time is due already.
+    pub(super) fn rests_until_ns(&mut self) -> Option<u64> {
+        let next = self.resting.front().map(|(at_ns, _)| *at_ns);
+        if std::mem::replace(&mut self.due_ns, next) == next {
+            return None;
+        }
+        next
     }
 
     /// If the process is an end of the connection, what is open will not be answered. Returns whether an end is gone.
@@ -364,7 +375,7 @@ impl Connection {
     }
 
     /// The exchange whose question begins at `first`.
-    pub(super) fn begun(&mut self, first: u64, id: u32) -> Option<&mut Exchange> {
+    pub(super) fn begun(&mut self, first: u64, id: u32) -> Option<&mut Box<Exchange>> {
         let open = self.open.get_mut(&id);
         // The questions are in the order in which they were asked.
         let at = self.asks.partition_point(|ask| ask.asked.first() < Some(first));
@@ -381,7 +392,7 @@ impl Connection {
     }
 
     /// Takes the exchanges that will not be answered any more.
-    pub(super) fn take_open(&mut self) -> Vec<Exchange> {
+    pub(super) fn take_open(&mut self) -> Vec<Box<Exchange>> {
         self.answers.clear();
         let open = std::mem::take(&mut self.open).into_values();
         open.chain(std::mem::take(&mut self.asks)).filter(|e| !e.asked.is_empty()).collect()

@@ -26,7 +26,7 @@ impl Connection {
                 return;
             }
             let life = Life::asked(since_ns);
-            self.open.insert(id, Exchange { id, life, ..Exchange::default() });
+            self.open.insert(id, Box::new(Exchange { id, life, ..Exchange::default() }));
         }
         let Some(exchange) = self.open.get_mut(&id) else { return };
         exchange.life.seen(since_ns);

@@ -22,15 +22,12 @@ impl Connection {
                 self.begun.push((unit.from, 0));
             }
             let is_named = self.protocol.is_named(unit);
-            if queue.is_empty() {
-                queue.reserve_exact(1); // most have one at a time: of four as many connections would keep the memory
-            }
-            queue.push_back(Exchange {
+            queue.push_back(Box::new(Exchange {
                 life: Life::asked(since_ns),
                 doubted: self.order.torn,
                 unnamed: if is_named { vec![(asks, unit.from)] } else { Vec::new() },
                 ..Exchange::default()
-            });
+            }));
         }
         let Some(last) = queue.back_mut().filter(|last| last.whole.is_none()) else { return };
         let bytes = if asks { &mut last.asked } else { &mut last.answered };
