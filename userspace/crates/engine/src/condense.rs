@@ -145,20 +145,29 @@ impl Few {
 }
 
 fn end_stretch(stretch: &mut Vec<Told>, few: &mut Vec<Told>, texts: &mut Texts) {
-    let Some(mut start_ns) = stretch.first().map(|first| first.start_ns) else { return };
-    let mut sums: Vec<Sum> = Vec::new();
+    // Most have one piece.
+    if stretch.len() < GAIN {
+        few.append(stretch);
+        return;
+    }
+    let mut start_ns = stretch[0].start_ns;
+    // Of each category and so on: its first piece. Of each piece: the number of its category.
+    let mut firsts: Vec<usize> = Vec::new();
+    let mut numbers: Vec<usize> = Vec::with_capacity(stretch.len());
     for (index, segment) in stretch.iter().enumerate() {
-        match sums.iter_mut().find(|sum| alike(&stretch[sum.pieces[0]], segment)) {
-            Some(sum) => sum.pieces.push(index),
-            None => sums.push(Sum { pieces: vec![index] }),
+        let known = firsts.iter().position(|first| alike(&stretch[*first], segment));
+        numbers.push(known.unwrap_or(firsts.len()));
+        if known.is_none() {
+            firsts.push(index);
         }
-        if sums.len() * GAIN > stretch.len() {
+        if firsts.len() * GAIN > stretch.len() {
             few.append(stretch);
             return;
         }
     }
-    for sum in sums {
-        let segment = sum.segment(stretch, start_ns, texts);
+    for number in 0..firsts.len() {
+        let pieces = || numbers.iter().zip(&*stretch).filter(|(of, _)| **of == number);
+        let segment = sum(|| pieces().map(|(_, piece)| piece), start_ns, texts);
         start_ns = segment.end_ns();
         few.push(segment);
     }
@@ -174,36 +183,37 @@ fn alike(a: &Told, b: &Told) -> bool {
         && (!a.category.is_on_cpu() || a.cause == b.cause)
 }
 
-/// Pieces of a stretch, by index, that become one segment.
-struct Sum {
-    pieces: Vec<usize>,
-}
-
 /// Maximal number of names in `detail`.
 const NAMED: usize = 3;
 
-impl Sum {
-    fn segment(self, stretch: &[Told], start_ns: u64, texts: &mut Texts) -> Told {
-        let pieces = || self.pieces.iter().map(|&index| &stretch[index]);
-        let longest = pieces().rev().max_by_key(|piece| piece.duration_ns).expect("one at least");
-        let told = match self.pieces.len() {
-            1 => format!("1 of the {ADDED_UP}"),
-            many => format!("{many} {ADDED_UP}"),
+/// Pieces of a stretch, as one segment.
+fn sum<'s, P>(pieces: impl Fn() -> P, start_ns: u64, texts: &mut Texts) -> Told
+where
+    P: Iterator<Item = &'s Told>,
+{
+    let of_first =
+        |longest: &'s Told, piece: &'s Told| match piece.duration_ns > longest.duration_ns {
+            true => piece,
+            false => longest,
         };
-        let cause = match longest.cause {
-            Some(cause) => format!("{told}; {}", texts.get(cause)),
-            None => told,
-        };
-        let cpu = longest.cpu.filter(|cpu| pieces().all(|piece| piece.cpu == Some(*cpu)));
-        let detail = details(pieces(), texts).map(|detail| texts.add(&detail));
-        Told {
-            start_ns,
-            duration_ns: pieces().map(|piece| piece.duration_ns).sum(),
-            detail,
-            cause: Some(texts.add(&cause)),
-            cpu,
-            ..*longest
-        }
+    let longest = pieces().reduce(of_first).expect("one at least");
+    let told = match pieces().count() {
+        1 => format!("1 of the {ADDED_UP}"),
+        many => format!("{many} {ADDED_UP}"),
+    };
+    let cause = match longest.cause {
+        Some(cause) => format!("{told}; {}", texts.get(cause)),
+        None => told,
+    };
+    let cpu = longest.cpu.filter(|cpu| pieces().all(|piece| piece.cpu == Some(*cpu)));
+    let detail = details(pieces(), texts).map(|detail| texts.add(&detail));
+    Told {
+        start_ns,
+        duration_ns: pieces().map(|piece| piece.duration_ns).sum(),
+        detail,
+        cause: Some(texts.add(&cause)),
+        cpu,
+        ..*longest
     }
 }
 

@@ -22,6 +22,9 @@ pub struct Claim {
 pub struct ClaimList {
     /// None of the chunks is empty.
     chunks: VecDeque<Vec<Claim>>,
+    /// Behind the claim that was added last, or that kept one from being added, if it is still there: a request's
+    /// claims follow each other.
+    cursor: (usize, usize),
 }
 
 impl ClaimList {
@@ -31,9 +34,35 @@ impl ClaimList {
 
     /// The position of the first claim that ends after `at_ns`: its chunk, and its place in the chunk.
     fn first_after(&self, at_ns: u64) -> (usize, usize) {
+        match self.near_cursor(at_ns) {
+            Some((chunk, index)) if index == self.chunks[chunk].len() => (chunk + 1, 0),
+            Some(place) => place,
+            None => self.search(at_ns),
+        }
+    }
+
+    fn search(&self, at_ns: u64) -> (usize, usize) {
         let ended = |claim: &Claim| claim.end_ns <= at_ns;
         let chunk = count_before(&self.chunks, |chunk| chunk.last().is_some_and(ended));
         (chunk, self.chunks.get(chunk).map_or(0, |chunk| count_in(chunk, ended)))
+    }
+
+    /// That position, if it is the cursor or the one before. It may be the end of a chunk.
+    fn near_cursor(&self, at_ns: u64) -> Option<(usize, usize)> {
+        let (chunk, cursor) = self.cursor;
+        let claims = self.chunks.get(chunk)?;
+        [cursor, cursor.saturating_sub(1)].into_iter().find_map(|index| {
+            let before = claims.get(index.checked_sub(1)?)?;
+            let next = self.next((chunk, index));
+            let is_there = before.end_ns <= at_ns && next.is_none_or(|next| next.end_ns > at_ns);
+            is_there.then_some((chunk, index))
+        })
+    }
+
+    /// The claim there or, if that is the end of a chunk, the next one.
+    fn next(&self, (chunk, index): (usize, usize)) -> Option<&Claim> {
+        let later = || self.chunks.get(chunk + 1)?.first();
+        self.at((chunk, index)).or_else(later)
     }
 
     fn at(&self, (chunk, index): (usize, usize)) -> Option<&Claim> {
@@ -50,26 +79,33 @@ impl ClaimList {
 
     /// Adds a claim if no other claim has any of its time. Returns whether that is so.
     pub fn add(&mut self, claim: Claim) -> bool {
-        let place = self.first_after(claim.start_ns);
-        if self.at(place).is_some_and(|next| next.start_ns < claim.end_ns) {
+        let near = self.near_cursor(claim.start_ns);
+        let (chunk, index) = near.unwrap_or_else(|| self.search(claim.start_ns));
+        if self.next((chunk, index)).is_some_and(|next| next.start_ns < claim.end_ns) {
+            self.cursor = (chunk, index + 1);
             return false;
         }
-        self.insert(place, claim);
+        self.insert((chunk, index), claim);
         true
     }
 
     fn insert(&mut self, (chunk, index): (usize, usize), claim: Claim) {
         if chunk == self.chunks.len() {
             match self.chunks.back_mut().filter(|last| last.len() < MOST_TOGETHER) {
-                Some(last) => last.push(claim),
+                Some(last) => {
+                    last.push(claim);
+                    self.cursor = (chunk - 1, last.len());
+                }
                 None => {
                     let mut new = Vec::with_capacity(MOST_TOGETHER);
                     new.push(claim);
                     self.chunks.push_back(new);
+                    self.cursor = (chunk, 1);
                 }
             }
             return;
         }
+        self.cursor = (chunk, index + 1);
         let claims = &mut self.chunks[chunk];
         claims.insert(index, claim);
         if claims.len() > MOST_TOGETHER {

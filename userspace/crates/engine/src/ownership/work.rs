@@ -65,17 +65,14 @@ fn part_before(thread: &Thread, at_ns: u64, from_ns: u64, telling: &Telling) -> 
 pub struct WorkSums(AllTotals<KINDS>);
 
 impl WorkSums {
-    /// What the thread did up to `to_ns`, since it last slept, at most back to `from_ns`; all of that has to be known
-    /// by now. `None` if the stretch is short.
+    /// What the thread did up to `to_ns`, since it last slept, at most back to `from_ns`, which has to be [`is_long`];
+    /// all of that has to be known by now. `None` if the stretch since the sleep is short.
     pub fn until(
         &self,
         (id, thread): (ThreadId, &Thread),
         (from_ns, to_ns): (u64, u64),
         telling: &Telling,
     ) -> Option<Stretch> {
-        if !is_long(thread, from_ns, to_ns) {
-            return None;
-        }
         let before = |at_ns: u64, from_ns: u64| part_before(thread, at_ns, from_ns, telling);
         let (from_ns, spent) =
             self.0.ask(id, (from_ns, to_ns), Some(NO_WORK), before, |totals| {
@@ -102,7 +99,7 @@ impl WorkSums {
 }
 
 /// Whether the thread made many calls, or was often off its CPU.
-fn is_long(thread: &Thread, from_ns: u64, to_ns: u64) -> bool {
+pub fn is_long(thread: &Thread, from_ns: u64, to_ns: u64) -> bool {
     let begun = |ns: u64| {
         count_before(&thread.off, |off| off.start_ns < ns)
             + count_before(&thread.calls, |call| call.enter_ns < ns)

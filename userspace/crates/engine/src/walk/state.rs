@@ -136,6 +136,8 @@ pub(super) struct Search {
     pub(super) came_in: bool,
     /// The threads of the program whose life the request is are taken to work for it.
     pub(super) knows_life: bool,
+    /// A stretch of a thread that is short ([`Walk::worked_together`]): from when until when.
+    pub(super) short: Option<(ThreadId, u64, u64)>,
 }
 
 /// What is known of the reads on a path, put aside while another path is tried.

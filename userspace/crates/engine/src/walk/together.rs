@@ -1,6 +1,6 @@
 //! Emits long work that a thread does for many requests at once (rule `turn`, shared).
 
-use crate::ownership::work::{Stretch, Telling};
+use crate::ownership::work::{is_long, Stretch, Telling};
 use crate::walk::*;
 use rpcprobe_model::ADDED_UP;
 
@@ -24,6 +24,17 @@ impl Walk<'_> {
         }
         let from_ns = last.exit_ns.max(self.goal.start_ns).max(t.known_from_ns).max(t.born_ns);
         if from_ns >= at_ns || t.had_phase_since(from_ns) {
+            return None;
+        }
+        // Each part of a short stretch is short.
+        let is_short = |&(of, since_ns, until_ns): &(_, _, _)| {
+            of == thread && since_ns <= from_ns && at_ns <= until_ns
+        };
+        if self.search.short.as_ref().is_some_and(is_short) {
+            return None;
+        }
+        if !is_long(t, from_ns, at_ns) {
+            self.search.short = Some((thread, from_ns, at_ns));
             return None;
         }
         let telling = Telling { rates: self.settings.rates, wire: self.applies(Rule::Wire) };

@@ -76,6 +76,10 @@ pub(super) struct Connection {
     /// First bytes of questions, with stream or XID, whose calls have not all been examined.
     pub(super) begun: Vec<(u64, u32)>,
     /// Exchanges whose end is known. The first `served` of them are known not to be served any more.
+    #[expect(
+        clippy::vec_box,
+        reason = "exchanges move from list to list, and are six cache lines long"
+    )]
     pub(super) ended: Vec<Box<Exchange>>,
     pub(super) served: usize,
     /// Ended exchanges that are not examined before a certain time, in order of that time.
@@ -207,7 +211,12 @@ impl Connection {
     }
 
     /// Ends questions whose answers may be missing, at the time of the last report.
-    fn end_torn(&mut self, world: &World, asks: impl IntoIterator<Item = Box<Exchange>>, torn: Torn) {
+    fn end_torn(
+        &mut self,
+        world: &World,
+        asks: impl IntoIterator<Item = Box<Exchange>>,
+        torn: Torn,
+    ) {
         let told_ns = self.heard.iter().flatten().map(|(_, told_ns)| *told_ns).max();
         for mut ask in asks {
             ask.life.end(Ended::Torn(torn), told_ns.unwrap_or(world.now_ns));
@@ -294,7 +303,8 @@ impl Connection {
         let open = open.chain(self.asks.get_mut(at)).map(|exchange| (exchange, false));
         let ended = self.resting.iter_mut().map(|(_, ended)| ended).chain(&mut self.ended);
         let exchanges = open.chain(ended.rev().map(|exchange| (exchange, true)));
-        let of = |(exchange, _): &(&mut Box<Exchange>, bool)| exchange.unnamed.contains(&(asks, offset));
+        let of =
+            |(exchange, _): &(&mut Box<Exchange>, bool)| exchange.unnamed.contains(&(asks, offset));
         let Some((exchange, ended)) = { exchanges }.find(of) else { return false };
         exchange.unnamed.retain(|unit| *unit != (asks, offset));
         self.protocol.read_method(method, asks, &mut exchange.said);
@@ -392,10 +402,10 @@ impl Connection {
     }
 
     /// Takes the exchanges that will not be answered any more.
-    pub(super) fn take_open(&mut self) -> Vec<Box<Exchange>> {
+    pub(super) fn take_open(&mut self) -> impl Iterator<Item = Box<Exchange>> + use<> {
         self.answers.clear();
         let open = std::mem::take(&mut self.open).into_values();
-        open.chain(std::mem::take(&mut self.asks)).filter(|e| !e.asked.is_empty()).collect()
+        open.chain(std::mem::take(&mut self.asks)).filter(|e| !e.asked.is_empty())
     }
 
     /// Drops answers whose question never came.
