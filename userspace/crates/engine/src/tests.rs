@@ -198,6 +198,62 @@ fn an_open_connection_is_known_for_as_long_as_it_rests() {
     }
 }
 
+/// A server that has closed a connection has answered: nothing of it is kept until the server's process ends.
+#[test]
+fn a_closed_connection_does_not_keep_what_is_past() {
+    use crate::classify::syscall::{NR_CLOSE, NR_SHUTDOWN};
+    const READ: u16 = 0;
+    const WRITE: u16 = 1;
+    for ends in [NR_CLOSE, NR_SHUTDOWN] {
+        let mut engine = Engine::new(1, 0, Rates::default());
+        let mut found = 0;
+        for number in 1..=3u64 {
+            let at_ns = number * 1000;
+            let io = |moved: Option<(bool, u64)>| Io {
+                object: match moved {
+                    Some((is_write, _)) => {
+                        let ino = 2 * number + u64::from(is_write);
+                        Object { dev: 0, ino, type_bits: event::TYPE_TCP }
+                    }
+                    None => Object { dev: 8, ino: number, type_bits: event::TYPE_TCP },
+                },
+                fd: 3,
+                is_write: moved.is_none_or(|(is_write, _)| is_write),
+                offset: 0,
+                bytes: moved.map_or(0, |(_, bytes)| bytes),
+                reverse: moved.map(|(is_write, _)| {
+                    let ino = 2 * number + u64::from(!is_write);
+                    Object { dev: 0, ino, type_bits: event::TYPE_TCP }
+                }),
+                empty: false,
+                unsent: Default::default(),
+                socket: moved.map_or(0, |_| number as u32),
+            };
+            let calls = [(READ, Some((false, 3)), 10), (WRITE, Some((true, 5)), 20), (ends, None, 30)];
+            for (nr, moved, after_ns) in calls {
+                let (enter_ns, exit_ns) = (at_ns + after_ns, at_ns + after_ns + 5);
+                let bytes = moved.map_or(0, |(_, bytes)| bytes as i64);
+                let call = Call { io: Some(io(moved)), ..Call::new(nr, (enter_ns, exit_ns), bytes) };
+                let event = Event { ts_ns: exit_ns, cpu: 0, what: What::Call { tid: 10, call } };
+                let mut sink = |request: Request, _: Segments| {
+                    found += 1;
+                    assert_eq!(request.latency_ns, 15, "{request:?}");
+                    Ok(())
+                };
+                engine.push(&event, &mut sink).unwrap();
+            }
+            assert_eq!(found, number, "handed out when its connection is closed");
+        }
+        if ends == NR_CLOSE {
+            // The peer is given up: it might have been traced, and have asked.
+            let (now_ns, call) = (3_000_000_000, Call::new(39, (2_999_999_990, 3_000_000_000), 1));
+            let event = Event { ts_ns: now_ns, cpu: 0, what: What::Call { tid: 10, call } };
+            engine.push(&event, &mut |_, _| Ok(())).unwrap();
+            assert_eq!(engine.detector.horizon_ns(now_ns, 0), u64::MAX, "nothing is open");
+        }
+    }
+}
+
 /// At a high event rate, a forked worker that never runs a program of its own keeps no more than `KEEP_BEGINS_EVENTS`.
 #[test]
 fn a_forked_worker_does_not_keep_what_is_past() {

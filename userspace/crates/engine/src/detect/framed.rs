@@ -53,7 +53,7 @@ impl Detect for Framed {
             Seen::Unit(unit) => self.unit(world, unit, book),
             Seen::Method(method) => self.method(world, method, book),
             Seen::FramingLost { channel, why } => self.framing_lost(world, channel, why, book),
-            Seen::Over(over) => self.over(over),
+            Seen::Over { over, .. } => self.over(over),
             Seen::Reopened { channel } => self.reopened(world, channel, book),
             Seen::Moved { io, .. } => self.decide(world, io.object, false, book),
             _ => {}

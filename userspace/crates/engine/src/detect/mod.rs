@@ -67,8 +67,11 @@ enum Seen<'e> {
     },
     Unit(&'e Unit),
     Method(&'e Method),
-    /// A call has shown that nothing more will come, or be sent, at one end of a connection.
-    Over(&'e Over),
+    /// A call has shown that nothing more will come, or be sent, at an end of a connection that the process has.
+    Over {
+        process: ProcessId,
+        over: &'e Over,
+    },
     /// A new connection was established between a channel's ends.
     Reopened {
         channel: Object,
@@ -275,7 +278,9 @@ impl Detector {
         }
         self.called(world, &Seen::Called { thread, process, call });
         if let Some(over) = &world.over {
-            self.framed.observe(world, &Seen::Over(over), &mut self.book);
+            let (seen, book) = (Seen::Over { process, over }, &mut self.book);
+            self.framed.observe(world, &seen, book);
+            self.single_ended.observe(world, &seen, book);
         }
     }
 

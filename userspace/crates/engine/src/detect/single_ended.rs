@@ -16,7 +16,7 @@ use crate::detect::roles::{has_proved_answers, peer_is_unknown, Role};
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{Call, Io, Object};
 use crate::timeline::retention::Held;
-use crate::timeline::{ProcessId, ThreadId, Transfer, World};
+use crate::timeline::{EndedBy, Over, ProcessId, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
 use rpcprobe_model::{Reason, Request};
 
@@ -127,8 +127,12 @@ pub(super) struct SingleEnded {
 
 impl Detect for SingleEnded {
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
-        if let Seen::Moved { thread, process, call, io } = *seen {
-            self.moved(world, (process, thread), call, io, book);
+        match *seen {
+            Seen::Moved { thread, process, call, io } => {
+                self.moved(world, (process, thread), call, io, book);
+            }
+            Seen::Over { process, over } => self.over(world, process, over, book),
+            _ => {}
         }
     }
 
@@ -255,6 +259,20 @@ impl SingleEnded {
                     served.end(world, book);
                 }
             }
+        }
+    }
+
+    /// A server that has closed a connection, or sends nothing more, has answered what it will answer there.
+    fn over(&mut self, world: &World, process: ProcessId, over: &Over, book: &mut Book) {
+        if over.by == EndedBy::Peer {
+            return;
+        }
+        let read = match over.sends {
+            true => world.channels.get(&over.channel).and_then(|channel| channel.reverse),
+            false => Some(over.channel),
+        };
+        if let Some(served) = read.and_then(|read| self.served.remove(&(process, read))) {
+            served.end(world, book);
         }
     }
 
