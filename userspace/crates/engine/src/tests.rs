@@ -229,11 +229,13 @@ fn a_closed_connection_does_not_keep_what_is_past() {
                 unsent: Default::default(),
                 socket: moved.map_or(0, |_| number as u32),
             };
-            let calls = [(READ, Some((false, 3)), 10), (WRITE, Some((true, 5)), 20), (ends, None, 30)];
+            let calls =
+                [(READ, Some((false, 3)), 10), (WRITE, Some((true, 5)), 20), (ends, None, 30)];
             for (nr, moved, after_ns) in calls {
                 let (enter_ns, exit_ns) = (at_ns + after_ns, at_ns + after_ns + 5);
                 let bytes = moved.map_or(0, |(_, bytes)| bytes as i64);
-                let call = Call { io: Some(io(moved)), ..Call::new(nr, (enter_ns, exit_ns), bytes) };
+                let call =
+                    Call { io: Some(io(moved)), ..Call::new(nr, (enter_ns, exit_ns), bytes) };
                 let event = Event { ts_ns: exit_ns, cpu: 0, what: What::Call { tid: 10, call } };
                 let mut sink = |request: Request, _: Segments| {
                     found += 1;

@@ -9,6 +9,7 @@ mod answer;
 mod turn;
 mod window;
 
+use std::collections::hash_map::Entry;
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
@@ -39,6 +40,8 @@ struct RecentRead {
 pub(super) struct HalfDuplex {
     /// By the process that asks and the channel it asks on.
     turns: FxHashMap<(ProcessId, Object), Turn>,
+    /// The channels of turns by process and socket, and of some turns that are over.
+    by_socket: FxHashMap<(ProcessId, u32), Object>,
     /// The latest reads of each process.
     recent_reads: FxHashMap<ProcessId, VecDeque<RecentRead>>,
     /// Closed turns whose answer is not settled yet.
@@ -88,6 +91,13 @@ impl Detect for HalfDuplex {
         }
     }
 
+    fn forget(&mut self, _world: &World, _book: &mut Book) {
+        let turns = &self.turns;
+        self.by_socket.retain(|&(process, socket), object| {
+            turns.get(&(process, *object)).is_some_and(|turn| turn.socket == socket)
+        });
+    }
+
     fn finish(&mut self, world: &World, book: &mut Book) {
         for (_, mut turn) in std::mem::take(&mut self.turns) {
             turn.life.end(Ended::CaptureOver, world.now_ns);
@@ -119,11 +129,13 @@ impl HalfDuplex {
         let Some(io) = call.io.filter(|io| io.object.is_stream() && !call.unfinished) else {
             return;
         };
-        let of = |(owner, _): &&(_, _), turn: &Turn| {
-            *owner == process && turn.socket != 0 && u64::from(turn.socket) == io.object.ino
-        };
-        let found = self.turns.iter().find(|(key, turn)| of(key, turn)).map(|(key, _)| *key);
-        let Some(mut turn) = found.and_then(|key| self.turns.remove(&key)) else { return };
+        let socket = u32::try_from(io.object.ino).unwrap_or(0);
+        let Some(object) = self.by_socket.remove(&(process, socket)) else { return };
+        let Entry::Occupied(turn) = self.turns.entry((process, object)) else { return };
+        if turn.get().socket != socket {
+            return;
+        }
+        let mut turn = turn.remove();
         let (enter_ns, exit_ns) = (call.enter_ns, call.exit_ns);
         turn.life.end(Ended::Closed { thread, enter_ns, exit_ns }, exit_ns);
         self.unsettled.push(turn);
@@ -215,6 +227,9 @@ impl HalfDuplex {
             })
             .collect();
         turn.reads.reverse();
+        if io.socket != 0 {
+            self.by_socket.insert((process, io.socket), object);
+        }
         // The former turn has ended.
         self.unsettled.extend(self.turns.insert(key, turn));
     }
