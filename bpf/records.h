@@ -165,11 +165,9 @@ struct rec_rename {
 
 #define SYSCALL_UNFINISHED 1 /* the thread exited inside it; ret is meaningless */
 #define SYSCALL_REAPED 2     /* ret is the pid a waitid() collected */
-#define SYSCALL_WRITE                                                                              \
-    4                   /* bytes went into the object (else out of it), or shutdown() ended that   \
-                         */
-#define SYSCALL_EMPTY 8 /* a datagram of no bytes, which counts as one byte of its channel */
-#define SYSCALL_TIMEOUT 16         /* it waits for readiness, with a timeout */
+#define SYSCALL_WRITE 4      /* bytes went into the object; or shutdown() ended that direction */
+#define SYSCALL_EMPTY 8      /* a datagram of no bytes, which counts as one byte of its channel */
+#define SYSCALL_TIMEOUT 16   /* it waits for readiness, with a timeout */
 #define SYSCALL_SWITCH_INTERVAL 32 /* it waits for a futex, with a timeout of some 5 ms */
 
 struct rec_syscall { /* hdr.ts_ns: exit; hdr.aux: number */

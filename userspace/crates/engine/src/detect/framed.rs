@@ -39,9 +39,9 @@ pub(super) struct Framed {
     next: u32,
     swept_ns: u64,
     /// Connections about which something was reported since the last check, and connections whose state may change at
-    /// any check. For the others nothing has to be decided,
+    /// any check.
     restless: Vec<u32>,
-    /// except for those with exchanges that rest: from when on, which.
+    /// Connections of which nothing has to be decided until an exchange has rested: that time, and the connection.
     resting: BinaryHeap<Reverse<(u64, u32)>>,
     /// By a task that has read answers and may give them to other tasks: the connections.
     giving: FxHashMap<ThreadId, Vec<u32>>,

@@ -76,10 +76,7 @@ pub(super) struct Connection {
     /// First bytes of questions, with stream or XID, whose calls have not all been examined.
     pub(super) begun: Vec<(u64, u32)>,
     /// Exchanges whose end is known. The first `served` of them are known not to be served any more.
-    #[expect(
-        clippy::vec_box,
-        reason = "exchanges move from list to list, and are six cache lines long"
-    )]
+    #[expect(clippy::vec_box, reason = "exchanges are large, and move from list to list")]
     pub(super) ended: Vec<Box<Exchange>>,
     pub(super) served: usize,
     /// Ended exchanges that are not examined before a certain time, in order of that time.
@@ -329,7 +326,7 @@ impl Connection {
         !self.ended.is_empty() || unasked || self.gone.is_some()
     }
 
-    /// From when on an exchange that rests is to be decided; `None`: none rests, or a check at that time is due already.
+    /// From when on an exchange that rests is to be decided; `None`: none rests, or this was asked before.
     pub(super) fn rests_until_ns(&mut self) -> Option<u64> {
         let next = self.resting.front().map(|(at_ns, _)| *at_ns);
         if std::mem::replace(&mut self.due_ns, next) == next {
