@@ -297,6 +297,11 @@ pub fn is_write(nr: u16) -> bool {
     matches!(nr, 1 | 18 | 20 | 40 | 44 | 46 | 296 | 307 | 328)
 }
 
+/// read, readv, recvfrom
+pub fn reads_bytes(nr: u16) -> bool {
+    matches!(nr, 0 | 19 | 45)
+}
+
 /// close, shutdown
 pub fn ends_connection(nr: u16) -> bool {
     matches!(nr, NR_CLOSE | NR_SHUTDOWN)

@@ -251,6 +251,7 @@ impl Detector {
         }
         let book = &mut self.book;
         self.framed.settle(world, book);
+        self.single_ended.settle(world, book);
         self.half_duplex.settle(world, book);
         if !book.waits() {
             return; // nearly always

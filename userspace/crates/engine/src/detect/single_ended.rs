@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
 use crate::detect::found::{end_of, kind_of, name_of, Found, MadeFor};
-use crate::detect::lifecycle::Life;
+use crate::detect::lifecycle::{Clock, Life, Patience};
 use crate::detect::roles::{has_proved_answers, peer_is_unknown, Role};
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{Call, Io, Object};
@@ -40,6 +40,8 @@ struct Served {
     answer: Option<Message>,
     /// Its first read.
     taken: Transfer,
+    /// When the server closed the connection.
+    closed_ns: Option<u64>,
     /// The latest other reads before the answer. They may prove to belong to the next question.
     more: VecDeque<Taken>,
 }
@@ -53,6 +55,7 @@ impl Served {
             asked: Message { object, from: read.from, to: read.to },
             answer: None,
             taken: read,
+            closed_ns: None,
             more: VecDeque::new(),
         }
     }
@@ -123,6 +126,8 @@ impl Served {
 pub(super) struct SingleEnded {
     /// By the process and the channel that it reads from.
     served: FxHashMap<(ProcessId, Object), Served>,
+    /// When servers have closed connections on which they serve.
+    closed: VecDeque<(u64, (ProcessId, Object))>,
 }
 
 impl Detect for SingleEnded {
@@ -131,7 +136,7 @@ impl Detect for SingleEnded {
             Seen::Moved { thread, process, call, io } => {
                 self.moved(world, (process, thread), call, io, book);
             }
-            Seen::Over { process, over } => self.over(world, process, over, book),
+            Seen::Over { process, over } => self.over(world, process, over),
             _ => {}
         }
     }
@@ -262,17 +267,37 @@ impl SingleEnded {
         }
     }
 
-    /// A server that has closed a connection, or sends nothing more, has answered what it will answer there.
-    fn over(&mut self, world: &World, process: ProcessId, over: &Over, book: &mut Book) {
-        if over.by == EndedBy::Peer {
-            return;
-        }
+    /// A server that has closed a connection, or sends nothing more, has answered what it will answer there. The record
+    /// of another thread's write may be late.
+    fn over(&mut self, world: &World, process: ProcessId, over: &Over) {
         let read = match over.sends {
             true => world.channels.get(&over.channel).and_then(|channel| channel.reverse),
             false => Some(over.channel),
         };
-        if let Some(served) = read.and_then(|read| self.served.remove(&(process, read))) {
-            served.end(world, book);
+        let Some(read) = read.filter(|_| over.by != EndedBy::Peer) else { return };
+        if let Some(served) = self.served.get_mut(&(process, read)) {
+            if served.closed_ns.is_none() {
+                served.closed_ns = Some(world.now_ns);
+                self.closed.push_back((world.now_ns, (process, read)));
+            }
+        }
+    }
+
+    /// Ends what was served on connections that have been closed for long enough.
+    #[inline]
+    pub(super) fn settle(&mut self, world: &World, book: &mut Book) {
+        let clock = Clock::new(world, false);
+        while let Some(&(at_ns, key)) = self.closed.front() {
+            if !clock.gives_up(Patience::Sign, at_ns) {
+                return;
+            }
+            self.closed.pop_front();
+            let is_it = |served: &Served| served.closed_ns == Some(at_ns);
+            if self.served.get(&key).is_some_and(is_it) {
+                if let Some(served) = self.served.remove(&key) {
+                    served.end(world, book);
+                }
+            }
         }
     }
 

@@ -259,12 +259,12 @@ impl World {
 }
 
 /// Whether a call on a stream socket shows that the other end has closed the connection or reset it (tcp_recvmsg(),
-/// tcp_sendmsg(), net/ipv4/tcp.c).
+/// tcp_sendmsg(), net/ipv4/tcp.c). A recvmsg() that returns 0 may have read the socket's queue of errors.
 fn finds_end(call: &Call) -> bool {
     const ECONNRESET: i64 = 104;
     const EPIPE: i64 = 32;
     match call.ret {
-        0 => !syscall::is_write(call.nr) && !syscall::ends_connection(call.nr),
+        0 => syscall::reads_bytes(call.nr),
         ret => [-ECONNRESET, -EPIPE].contains(&ret),
     }
 }

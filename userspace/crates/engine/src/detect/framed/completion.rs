@@ -122,6 +122,7 @@ impl Connection {
         self.end_services(ends, book);
         self.settle_ended(world, ends, (0, over), book);
         let clock = Clock::new(world, over);
+        self.gone.take_if(|gone| gone.came_back(world, ends));
         let gone = self.gone.as_ref().map(|gone| gone.at_ns);
         if gone.is_some_and(|at_ns| clock.gives_up(Patience::Sign, at_ns)) {
             self.give_up(world, book);

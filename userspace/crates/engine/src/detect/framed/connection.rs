@@ -30,7 +30,7 @@ pub(super) struct Gone {
     pub(super) who: Who,
     pub(super) how: Leaves,
     pub(super) at_ns: u64,
-    /// The client knows since then.
+    /// The client knows since then. Otherwise the server's end has shown it.
     pub(super) is_known: bool,
 }
 
@@ -43,6 +43,15 @@ pub(super) enum Leaves {
 }
 
 impl Gone {
+    /// Whether the end that has closed the connection has used it since, by another descriptor of the same socket.
+    pub(super) fn came_back(&self, world: &World, (asked, answered): (Object, Object)) -> bool {
+        let Leaves::Closes = self.how else { return false };
+        let (read, written) = if self.is_known { (answered, asked) } else { (asked, answered) };
+        let read = world.channels.get(&read).and_then(|channel| channel.reads.back());
+        let written = world.channels.get(&written).and_then(|channel| channel.writes.back());
+        read.into_iter().chain(written).any(|moved| moved.enter_ns > self.at_ns)
+    }
+
     pub(super) fn reason(&self, world: &World) -> Reason {
         match self.how {
             Leaves::Exits(process) => exit_reason(self.who, world, process),
