@@ -146,3 +146,18 @@ fn a_descriptor_may_be_shared() {
     s.moved(CLIENT, ANSWERS, (0, 40), (2000, 300_001_000));
     assert_eq!(only(s), (300_000_000, None));
 }
+
+/// A read of nothing may not have been the connection's end: the same end asks again.
+#[test]
+fn an_end_that_is_used_again_is_not_gone() {
+    let mut s = asked(&[CLIENT]);
+    on_socket(&mut s, (CLIENT, OF_CLIENT), RECEIVE, (2000, 2010), 0);
+    s.moved(CLIENT, ASKS, (50, 90), (3000, 3010));
+    s.unit(3010, ASKS, (50, 90), 0, UNIT_REQUEST, UNIT_LAST);
+    s.moved(CLIENT, ANSWERS, (0, 40), (3020, 300_000_000));
+    s.moved(CLIENT, ANSWERS, (40, 80), (300_000_010, 300_001_000));
+    s.unit(300_000_000, ANSWERS, (0, 40), 0, UNIT_RESPONSE, UNIT_LAST);
+    s.unit(300_001_000, ANSWERS, (40, 80), 0, UNIT_RESPONSE, UNIT_LAST);
+    let told: Vec<_> = s.told().into_iter().map(|r| (r.latency_ns, r.reason)).collect();
+    assert_eq!(told, [(299_999_000, None), (299_998_000, None)]);
+}
