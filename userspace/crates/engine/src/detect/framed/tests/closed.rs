@@ -48,6 +48,13 @@ fn asked(ends: &[u32]) -> Story {
     s
 }
 
+/// The server's answer, by its call, and the client's read of it.
+fn answered(s: &mut Story, written: (u64, u64), read: (u64, u64)) {
+    s.moved(SERVER, ANSWERS, (0, 40), written);
+    s.unit(written.1, ANSWERS, (0, 40), 0, UNIT_RESPONSE, UNIT_LAST);
+    s.moved(CLIENT, ANSWERS, (0, 40), read);
+}
+
 fn only(s: Story) -> (u64, Option<Reason>) {
     let told = s.told();
     assert_eq!(told.len(), 1, "{told:?}");
@@ -105,9 +112,7 @@ fn half_a_connection_may_be_closed() {
     let mut s = asked(&[CLIENT, SERVER]);
     on_socket(&mut s, (CLIENT, OF_CLIENT), NR_SHUTDOWN, (1030, 1040), 0);
     on_socket(&mut s, (SERVER, OF_SERVER), RECEIVE, (1050, 1060), 0);
-    s.moved(SERVER, ANSWERS, (0, 40), (300_000_000, 300_000_010));
-    s.unit(300_000_010, ANSWERS, (0, 40), 0, UNIT_RESPONSE, UNIT_LAST);
-    s.moved(CLIENT, ANSWERS, (0, 40), (300_000_020, 300_001_000));
+    answered(&mut s, (300_000_000, 300_000_010), (300_000_020, 300_001_000));
     assert_eq!(only(s), (300_000_000, None));
 }
 
@@ -116,9 +121,7 @@ fn half_a_connection_may_be_closed() {
 fn an_answer_may_be_told_after_the_close() {
     let mut s = asked(&[CLIENT, SERVER]);
     on_socket(&mut s, (SERVER, OF_SERVER), NR_CLOSE, (2010, 2020), 0);
-    s.moved(SERVER, ANSWERS, (0, 40), (2000, 2030));
-    s.unit(2030, ANSWERS, (0, 40), 0, UNIT_RESPONSE, UNIT_LAST);
-    s.moved(CLIENT, ANSWERS, (0, 40), (1500, 3000));
+    answered(&mut s, (2000, 2030), (1500, 3000));
     assert_eq!(only(s), (2000, None));
 }
 
