@@ -81,7 +81,8 @@ pub(super) struct End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Here,
-    ByPeer,
+    /// A call found this out when it returned.
+    ByPeer { found_ns: u64 },
 }
 
 /// What a call has shown of the end of its connection.

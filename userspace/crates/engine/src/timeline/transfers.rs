@@ -79,7 +79,8 @@ impl World {
                 channel.closed = true;
             }
         }
-        let by_peer = ended == Some(Ended::ByPeer);
+        let receives = if sends { reverse } else { Some(object) };
+        let by_peer = ended.is_some_and(|ended| self.is_by_peer(ended, receives));
         let over = Over { channel: object, sends, by_peer, by: EndedBy::Close, at_ns };
         self.over = Some(over).filter(|_| !is_shared);
     }
@@ -87,15 +88,25 @@ impl World {
     /// A process sends nothing more through a socket.
     fn gave_end(&mut self, socket: u64, at_ns: u64) {
         let Some(end) = self.sockets.get_mut(&socket) else { return };
-        let by_peer = *end.ended.get_or_insert(Ended::Here) == Ended::ByPeer;
+        let ended = *end.ended.get_or_insert(Ended::Here);
         let End { channel, sends, .. } = *end;
+        let receives = if sends { self.channels.get(&channel).and_then(|c| c.reverse) } else { Some(channel) };
+        let by_peer = self.is_by_peer(ended, receives);
         self.over = Some(Over { channel, sends, by_peer, by: EndedBy::Shutdown, at_ns });
+    }
+
+    /// Whether the other end was the first to end its direction. It was not if bytes were received later: calls also
+    /// return 0 for an empty buffer.
+    fn is_by_peer(&self, ended: Ended, receives: Option<Object>) -> bool {
+        let Ended::ByPeer { found_ns } = ended else { return false };
+        let last = receives.and_then(|channel| self.channels.get(&channel)?.reads.back());
+        last.is_none_or(|last| last.exit_ns <= found_ns)
     }
 
     /// A call on a socket finds that the other end sends nothing more.
     fn found_end(&mut self, socket: u64, at_ns: u64) {
         let Some(end) = self.sockets.get_mut(&socket) else { return };
-        end.ended.get_or_insert(Ended::ByPeer);
+        end.ended.get_or_insert(Ended::ByPeer { found_ns: at_ns });
         let End { channel, sends, .. } = *end;
         self.over = Some(Over { channel, sends, by_peer: true, by: EndedBy::Peer, at_ns });
     }

@@ -164,3 +164,17 @@ fn an_end_that_is_used_again_is_not_gone() {
     let told: Vec<_> = s.told().into_iter().map(|r| (r.latency_ns, r.reason)).collect();
     assert_eq!(told, [(299_999_000, None), (299_998_000, None)]);
 }
+
+/// A call that returned 0 did not find the connection's end: bytes came later.
+#[test]
+fn who_was_first_is_not_told_by_an_empty_read() {
+    let mut s = asked(&[CLIENT]);
+    on_socket(&mut s, (CLIENT, OF_CLIENT), RECEIVE, (2000, 2010), 0);
+    answered(&mut s, (2000, 2030), (2040, 3000));
+    s.unit(3000, ANSWERS, (0, 40), 0, UNIT_RESPONSE, UNIT_LAST);
+    s.moved(CLIENT, ASKS, (50, 90), (4000, 4010));
+    s.unit(4010, ASKS, (50, 90), 0, UNIT_REQUEST, UNIT_LAST);
+    on_socket(&mut s, (CLIENT, OF_CLIENT), NR_CLOSE, (9000, 9010), 0);
+    let told: Vec<_> = s.told().into_iter().map(|r| (r.latency_ns, r.reason)).collect();
+    assert_eq!(told, [(2000, None), (5000, closed(Who::Client))]);
+}
