@@ -22,10 +22,11 @@ const GAIN: usize = 2;
 /// pause. Work for several requests is reported in each of them, so its pieces are added up in short requests, too.
 pub fn condense(segments: Segments, latency_ns: u64) -> Segments {
     let is_long = segments.list.len() > MOST;
-    if !is_long && segments.list.iter().all(|segment| segment.shared == 1) {
+    let of = Of::Request { part_ns: latency_ns / PARTS, is_long };
+    if !is_long && !of.has_alike(&segments.list) {
         return segments;
     }
-    let mut few = Few::new(Of::Request { part_ns: latency_ns / PARTS, is_long });
+    let mut few = Few::new(of);
     let Segments { list, mut texts } = segments;
     for segment in list {
         few.push(segment, &mut texts);
@@ -96,6 +97,16 @@ impl Of {
                 }
                 Of::Life { part_ns } => segment.duration_ns < part_ns,
             }
+    }
+
+    /// Whether there are crumbs of the same category. Others are not added up.
+    fn has_alike(self, segments: &[Told]) -> bool {
+        let mut known = 0u64;
+        segments.iter().filter(|segment| self.is_crumb(segment)).any(|segment| {
+            let before = known;
+            known |= 1 << segment.category as u32;
+            known == before
+        })
     }
 
     /// Whether the second crumb belongs to the stretch that begins with the first.

@@ -38,10 +38,9 @@ pub(super) struct Framed {
     connections: FxHashMap<u32, Connection>,
     next: u32,
     swept_ns: u64,
-    /// Connections about which something was reported since the last check, and connections whose state may change at
-    /// any check.
-    restless: Vec<u32>,
-    /// Connections of which nothing has to be decided until an exchange has rested: that time, and the connection.
+    /// Connections of which something may have to be decided at the next check, even if nothing more is reported.
+    restless: FxHashSet<u32>,
+    /// When exchanges that rest are to be decided, and their connections.
     resting: BinaryHeap<Reverse<(u64, u32)>>,
     /// By a task that has read answers and may give them to other tasks: the connections.
     giving: FxHashMap<ThreadId, Vec<u32>>,
@@ -55,7 +54,7 @@ impl Detect for Framed {
             Seen::FramingLost { channel, why } => self.framing_lost(world, channel, why, book),
             Seen::Over { over, .. } => self.over(over),
             Seen::Reopened { channel } => self.reopened(world, channel, book),
-            Seen::Moved { io, .. } => self.decide(world, io.object, false, book),
+            Seen::Moved { io, .. } => self.decide(world, io.object, book),
             _ => {}
         }
     }
@@ -68,7 +67,7 @@ impl Detect for Framed {
         }
         for (number, connection) in &mut self.connections {
             if connection.exit(world, process) {
-                connection.stir(*number, &mut self.restless);
+                self.restless.insert(*number);
             }
         }
     }
@@ -88,6 +87,7 @@ impl Detect for Framed {
             connection.channels.iter().any(|channel| world.channels.contains_key(channel))
         });
         self.by_channel.retain(|_, number| self.connections.contains_key(number));
+        self.restless.retain(|number| self.connections.contains_key(number));
         self.giving.retain(|_, numbers| numbers.iter().any(|n| self.connections.contains_key(n)));
     }
 
@@ -117,9 +117,25 @@ impl Framed {
             return None;
         }
         let number = *self.by_channel.get(&channel)?;
-        let connection = self.connections.get_mut(&number)?;
-        connection.stir(number, &mut self.restless);
-        Some((number, connection))
+        Some((number, self.connections.get_mut(&number)?))
+    }
+
+    /// Notes when the connection is to be checked, after something was reported about it.
+    fn heed(&mut self, number: u32) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        match connection.is_restless() {
+            true => self.restless.insert(number),
+            false => self.restless.remove(&number),
+        };
+        if let Some(at_ns) = connection.rests_until_ns() {
+            self.resting.push(Reverse((at_ns, number)));
+        }
+        for reader in connection.readers.drain(..) {
+            let numbers = self.giving.entry(reader).or_default();
+            if !numbers.contains(&number) {
+                numbers.push(number);
+            }
+        }
     }
 
     /// Looks at a frame or message.
@@ -145,9 +161,7 @@ impl Framed {
         let Some((number, connection)) = self.connection(channel) else { return };
         connection.unit(world, unit);
         connection.told(world, unit, book);
-        if !connection.readers.is_empty() {
-            self.note_readers(number);
-        }
+        self.heed(number);
     }
 
     /// A task has woken another one: it may have given it an answer.
@@ -159,7 +173,7 @@ impl Framed {
             let Some(connection) = self.connections.get_mut(&number) else { continue };
             if let Some((_, answers)) = connection.ends() {
                 connection.decide(world, answers, false, book);
-                self.note_readers(number);
+                self.heed(number);
             }
         }
     }
@@ -168,21 +182,21 @@ impl Framed {
     fn framing_lost(&mut self, world: &World, channel: Object, why: GapWhy, book: &mut Book) {
         let Some((_, connection)) = self.connection(channel) else { return };
         connection.gap(world, channel, Torn::Framing(why));
-        self.decide(world, channel, false, book);
+        self.decide(world, channel, book);
     }
 
     /// A connection is over at one of its ends.
     fn over(&mut self, over: &Over) {
-        if let Some((_, connection)) = self.connection(over.channel) {
-            connection.over(over);
-        }
+        let Some((number, connection)) = self.connection(over.channel) else { return };
+        connection.over(over);
+        self.heed(number);
     }
 
     /// A new connection was established between a channel's ends: what is open was asked on the former connection.
     fn reopened(&mut self, world: &World, channel: Object, book: &mut Book) {
         let Some((_, connection)) = self.connection(channel) else { return };
         connection.reopen(world, book);
-        self.decide(world, channel, false, book);
+        self.decide(world, channel, book);
     }
 
     /// Looks at the method that a message calls.
@@ -190,61 +204,43 @@ impl Framed {
         let Some((_, connection)) = self.connection(method.channel) else { return };
         let offset = method.offset.saturating_add(world.base(method.channel));
         if connection.method(world, method, offset) {
-            self.decide(world, method.channel, false, book);
+            self.decide(world, method.channel, book);
         }
     }
 
-    fn decide(&mut self, world: &World, channel: Object, over: bool, book: &mut Book) {
+    fn decide(&mut self, world: &World, channel: Object, book: &mut Book) {
         let Some((number, connection)) = self.connection(channel) else { return };
-        connection.decide(world, channel, over, book);
-        if !connection.readers.is_empty() {
-            self.note_readers(number);
-        }
-    }
-
-    /// Notes the tasks that may give answers of a connection to others.
-    fn note_readers(&mut self, number: u32) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
-        for reader in connection.readers.drain(..) {
-            let numbers = self.giving.entry(reader).or_default();
-            if !numbers.contains(&number) {
-                numbers.push(number);
-            }
-        }
+        connection.decide(world, channel, false, book);
+        self.heed(number);
     }
 
     /// Decides exchanges that have waited long enough; `over`: all exchanges.
     fn sweep(&mut self, world: &World, over: bool, book: &mut Book) {
         self.swept_ns = world.now_ns;
-        let mut restless = match over {
+        let mut due: Vec<u32> = match over {
             true => self.connections.keys().copied().collect(),
-            false => std::mem::take(&mut self.restless),
+            false => self.restless.iter().copied().collect(),
         };
         while let Some(next) = self.resting.peek_mut() {
             if next.0 .0 >= world.now_ns {
                 break;
             }
-            restless.push(PeekMut::pop(next).0 .1);
+            due.push(PeekMut::pop(next).0 .1);
         }
-        restless.sort_unstable();
-        restless.dedup();
-        let mut waiting = Vec::with_capacity(restless.len());
-        for number in restless {
+        due.sort_unstable();
+        due.dedup();
+        let mut waiting = Vec::with_capacity(due.len());
+        for number in due {
             let Some(connection) = self.connections.get_mut(&number) else { continue };
             connection.tidy(world);
             connection.resume(world.now_ns, over);
-            connection.settle_down();
             waiting.extend(connection.since_ns().map(|_| (number, connection.channels[0])));
         }
         for (number, channel) in waiting {
-            let Some(connection) = self.connections.get_mut(&number) else { continue };
-            connection.decide(world, channel, over, book);
-            if connection.is_restless() {
-                connection.stir(number, &mut self.restless);
-            } else if let Some(at_ns) = connection.rests_until_ns() {
-                self.resting.push(Reverse((at_ns, number)));
+            if let Some(connection) = self.connections.get_mut(&number) {
+                connection.decide(world, channel, over, book);
+                self.heed(number);
             }
-            self.note_readers(number);
         }
     }
 }

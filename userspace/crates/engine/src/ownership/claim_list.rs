@@ -151,24 +151,23 @@ impl ClaimList {
     }
 
     /// Takes out what lies before `horizon_ns`, in order.
-    pub fn take_before(&mut self, horizon_ns: u64) -> Vec<Claim> {
+    pub fn take_before(&mut self, horizon_ns: u64) -> impl Iterator<Item = Claim> + use<> {
         let begun = |chunk: &Vec<Claim>| chunk.first().is_some_and(|c| c.start_ns < horizon_ns);
-        let chunks = count_before(&self.chunks, begun);
-        let mut before = Vec::with_capacity(chunks * MOST_TOGETHER);
-        while let Some(chunk) = self.chunks.front_mut() {
+        let mut before: Vec<Vec<Claim>> =
+            self.chunks.drain(..count_before(&self.chunks, begun)).collect();
+        if let Some(chunk) = before.last_mut() {
             let begun = chunk.partition_point(|claim| claim.start_ns < horizon_ns);
-            before.extend(chunk.drain(..begun));
-            if !chunk.is_empty() {
-                break;
+            let later = chunk.split_off(begun);
+            if !later.is_empty() {
+                self.chunks.push_front(later);
             }
-            self.chunks.pop_front();
+            if let Some(last) = chunk.last_mut().filter(|last| last.end_ns > horizon_ns) {
+                let rest = Claim { start_ns: horizon_ns, ..*last };
+                last.end_ns = horizon_ns;
+                self.add(rest);
+            }
         }
-        if let Some(last) = before.last_mut().filter(|last| last.end_ns > horizon_ns) {
-            let rest = Claim { start_ns: horizon_ns, ..*last };
-            last.end_ns = horizon_ns;
-            self.add(rest);
-        }
-        before
+        before.into_iter().flatten()
     }
 }
 
@@ -201,14 +200,14 @@ mod tests {
             let some: Vec<_> = list.overlapping(27, 51).map(|claim| claim.id).collect();
             assert_eq!(some, [2, 3, 4, 5]);
             assert_eq!(list.overlapping(28, 30).count(), 0);
-            let before = list.take_before(MANY * 5 + 3);
+            let before: Vec<_> = list.take_before(MANY * 5 + 3).collect();
             let mut parts: Vec<_> = before.iter().map(|c| (c.start_ns, c.end_ns, c.id)).collect();
             let (first, last) = (parts.pop().unwrap(), all(&list)[0]);
             assert_eq!(first, (MANY * 5, MANY * 5 + 3, MANY / 2));
             assert_eq!(last, (MANY * 5 + 3, MANY * 5 + 8, MANY / 2));
             assert_eq!((parts.len(), all(&list).len()), (MANY as usize / 2, MANY as usize / 2));
             assert!(list.chunks.iter().all(|chunk| !chunk.is_empty()));
-            list.take_before(u64::MAX);
+            list.take_before(u64::MAX).for_each(drop);
             assert!(list.is_empty());
         }
     }

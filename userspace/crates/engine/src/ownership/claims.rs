@@ -314,18 +314,17 @@ impl Claims {
     /// Enters into the ledger, and forgets, what no request that begins at or after `horizon_ns` can claim.
     pub fn book_before(&mut self, horizon_ns: u64, world: &World, ledger: &mut Ledger) {
         for (&thread, claims) in &mut self.threads {
-            let before = claims.take_before(horizon_ns);
-            let mut work: Vec<(u64, u64, bool)> = Vec::with_capacity(before.len());
-            for claim in before {
-                let shared = claim.shared > 1;
-                match work.last_mut() {
-                    Some((_, to_ns, as_well)) if *to_ns == claim.start_ns && *as_well == shared => {
-                        *to_ns = claim.end_ns;
-                    }
-                    _ => work.push((claim.start_ns, claim.end_ns, shared)),
+            let mut before = claims.take_before(horizon_ns).peekable();
+            let work = std::iter::from_fn(|| {
+                let Claim { start_ns, mut end_ns, shared, .. } = before.next()?;
+                let shared = shared > 1;
+                let goes_on =
+                    |next: &Claim, end_ns| next.start_ns == end_ns && (next.shared > 1) == shared;
+                while let Some(next) = before.next_if(|next| goes_on(next, end_ns)) {
+                    end_ns = next.end_ns;
                 }
-            }
-            let work = work.into_iter();
+                Some((start_ns, end_ns, shared))
+            });
             ledger.book(world, thread, work);
         }
         self.threads.retain(|_, claims| !claims.is_empty());

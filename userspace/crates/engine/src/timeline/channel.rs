@@ -82,7 +82,9 @@ pub(super) struct End {
 pub(super) enum Ended {
     Here,
     /// A call found this out when it returned.
-    ByPeer { found_ns: u64 },
+    ByPeer {
+        found_ns: u64,
+    },
 }
 
 /// What a call has shown of the end of its connection.

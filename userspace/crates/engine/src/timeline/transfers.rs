@@ -90,7 +90,8 @@ impl World {
         let Some(end) = self.sockets.get_mut(&socket) else { return };
         let ended = *end.ended.get_or_insert(Ended::Here);
         let End { channel, sends, .. } = *end;
-        let receives = if sends { self.channels.get(&channel).and_then(|c| c.reverse) } else { Some(channel) };
+        let receives =
+            if sends { self.channels.get(&channel).and_then(|c| c.reverse) } else { Some(channel) };
         let by_peer = self.is_by_peer(ended, receives);
         self.over = Some(Over { channel, sends, by_peer, by: EndedBy::Shutdown, at_ns });
     }

@@ -76,6 +76,8 @@ pub(super) struct Connection {
     gaps: [Option<Torn>; 2],
     /// Open exchanges by stream or XID.
     open: BTreeMap<u32, Box<Exchange>>,
+    /// How many of them have an answer whose question is not reported yet.
+    unasked: usize,
     /// Where answers come in the order of the questions: questions that are not answered, and answers to questions that
     /// are not reported yet.
     asks: VecDeque<Box<Exchange>>,
@@ -96,8 +98,6 @@ pub(super) struct Connection {
     pub(super) askers: Askers,
     /// Tasks that have read an answer and may give it to another task, since these were last taken out.
     pub(super) readers: Vec<ThreadId>,
-    /// Something was reported about it since the last check.
-    stirred: bool,
 }
 
 impl Connection {
@@ -116,6 +116,7 @@ impl Connection {
             early: VecDeque::new(),
             gaps: [None; 2],
             open: BTreeMap::new(),
+            unasked: 0,
             asks: VecDeque::new(),
             answers: VecDeque::new(),
             last: [None; 2],
@@ -127,7 +128,6 @@ impl Connection {
             gone: None,
             askers: Askers::default(),
             readers: Vec::new(),
-            stirred: false,
         }
     }
 
@@ -246,6 +246,7 @@ impl Connection {
     /// Ends what is open, because its answers will not be recognized.
     fn end_open(&mut self, world: &World, torn: Torn) {
         self.tear(world, torn);
+        self.unasked = 0;
         let open = std::mem::take(&mut self.open).into_values();
         let asked: Vec<_> = open.filter(|exchange| !exchange.asked.is_empty()).collect();
         self.end_torn(world, asked, torn);
@@ -261,7 +262,7 @@ impl Connection {
     /// Replaces the connection by another one, and keeps only the exchanges that have ended.
     fn renew(&mut self, other: Connection) {
         let (ended, resting) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.resting));
-        *self = Connection { ended, resting, due_ns: self.due_ns, stirred: self.stirred, ..other };
+        *self = Connection { ended, resting, due_ns: self.due_ns, ..other };
     }
 
     /// It is known now which end asks.
@@ -317,22 +318,13 @@ impl Connection {
         ended
     }
 
-    /// Enters the connection among those that are checked next.
-    pub(super) fn stir(&mut self, number: u32, restless: &mut Vec<u32>) {
-        if !std::mem::replace(&mut self.stirred, true) {
-            restless.push(number);
-        }
-    }
-
-    /// The connection is being checked.
-    pub(super) fn settle_down(&mut self) {
-        self.stirred = false;
-    }
-
     /// Whether something may have to be decided at the next check, even if nothing more is reported.
     pub(super) fn is_restless(&self) -> bool {
-        let unasked = !self.answers.is_empty() || self.open.values().any(|e| e.asked.is_empty());
-        !self.ended.is_empty() || unasked || self.gone.is_some()
+        debug_assert_eq!(self.unasked, self.open.values().filter(|e| e.asked.is_empty()).count());
+        !self.ended.is_empty()
+            || !self.answers.is_empty()
+            || self.unasked > 0
+            || self.gone.is_some()
     }
 
     /// From when on an exchange that rests is to be decided; `None`: none rests, or this was asked before.
@@ -410,6 +402,7 @@ impl Connection {
     /// Takes the exchanges that will not be answered any more.
     pub(super) fn take_open(&mut self) -> impl Iterator<Item = Box<Exchange>> + use<> {
         self.answers.clear();
+        self.unasked = 0;
         let open = std::mem::take(&mut self.open).into_values();
         open.chain(std::mem::take(&mut self.asks)).filter(|e| !e.asked.is_empty())
     }
@@ -418,7 +411,11 @@ impl Connection {
     pub(super) fn tidy(&mut self, world: &World) {
         let clock = Clock::new(world, false);
         let old = |e: &Exchange| clock.gives_up(Patience::Record, e.life.since_ns());
-        self.open.retain(|_, e| !(e.asked.is_empty() && old(e)));
+        if self.unasked > 0 {
+            let before = self.open.len();
+            self.open.retain(|_, e| !(e.asked.is_empty() && old(e)));
+            self.unasked -= before - self.open.len();
+        }
         while self.asks.is_empty()
             && self.answers.front().is_some_and(|e| e.whole.is_some() && old(e))
         {

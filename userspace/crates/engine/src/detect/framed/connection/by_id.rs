@@ -27,11 +27,13 @@ impl Connection {
             }
             let life = Life::asked(since_ns);
             self.open.insert(id, Box::new(Exchange { id, life, ..Exchange::default() }));
+            self.unasked += 1;
         }
         let Some(exchange) = self.open.get_mut(&id) else { return };
         exchange.life.seen(since_ns);
         if asks && exchange.asked.is_empty() {
             self.begun.push((unit.from, id));
+            self.unasked -= 1;
         } else if asks && place == Place::Begins {
             exchange.repeats += 1;
         }
@@ -65,6 +67,7 @@ impl Connection {
                 self.open.insert(id, exchange);
                 return;
             }
+            self.unasked -= usize::from(exchange.asked.is_empty());
             self.ended.push(exchange);
         }
     }
