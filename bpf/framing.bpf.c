@@ -626,18 +626,24 @@ static __always_inline bool close_gap(struct framer *f, u64 start)
     return true;
 }
 
+/* Nothing is read from a stream any more. */
+static __always_inline void leave_alone(struct framer *f, const struct socket_transfer *t, u64 side)
+{
+    f->at.next = t->end;
+    f->stream.protocol = PROTOCOL_OTHER;
+    struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &t->channel);
+    if (bytes)
+        __sync_fetch_and_or(&bytes->unreadable, 1U << side);
+}
+
 /* Passes over bytes that make no sense: they may be the middle of a message. A stream whose bytes
  * never make sense is left alone after MOST_TRIES calls. */
 static __always_inline void pass_over(struct framer *f, const struct socket_transfer *t, u64 side)
 {
     f->at.next = t->end;
     f->stream.lost = f->stream.protocol != PROTOCOL_UNKNOWN;
-    if (f->stream.lost || ++f->stream.tries < MOST_TRIES)
-        return;
-    f->stream.protocol = PROTOCOL_OTHER;
-    struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &t->channel);
-    if (bytes)
-        __sync_fetch_and_or(&bytes->unreadable, 1U << side);
+    if (!f->stream.lost && ++f->stream.tries >= MOST_TRIES)
+        leave_alone(f, t, side);
 }
 
 /* Follows what may be the first frames of an HTTP/2 server; false: they are not. */
@@ -752,12 +758,15 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
     }
     if (f->stream.protocol == PROTOCOL_OTHER)
         return;
+    u64 side = !(t->flags & SYSCALL_WRITE);
     go_through(f, MOST_STEPS);
+    if (f->stream.protocol == PROTOCOL_OTHER)
+        leave_alone(f, t, side);
     if (!f->stream.lost)
         return;
     if (f->trial.kind == TRIAL_LINE) {
         give_up_trial(f);
-        pass_over(f, t, !(t->flags & SYSCALL_WRITE));
+        pass_over(f, t, side);
         return;
     }
     if (f->stream.followed)

@@ -14,6 +14,7 @@
 #include "http2.h"
 #include "oncrpc.h"
 #include "resp.h"
+#include "tls.h"
 
 /* Number, name, and whether an answer's first bytes reveal the protocol, too. Protocols are tried
  * in this order. */
@@ -21,7 +22,8 @@
     EACH(PROTOCOL_HTTP2, http2, false)                                                             \
     EACH(PROTOCOL_HTTP1, http1, true)                                                              \
     EACH(PROTOCOL_ONCRPC, oncrpc, false)                                                           \
-    EACH(PROTOCOL_RESP, resp, false)
+    EACH(PROTOCOL_RESP, resp, false)                                                               \
+    EACH(PROTOCOL_TLS, tls, true)
 
 #define CHECK_NUMBER(number, name, answers_tell)                                                   \
     _Static_assert(EXPECTED_PROTOCOL(number) == (number), "a framer keeps it in three bits");

@@ -358,6 +358,7 @@ enum protocol {
     PROTOCOL_HTTP1 = 3,
     PROTOCOL_RESP = 4,
     PROTOCOL_OTHER = 5, /* none of these */
+    PROTOCOL_TLS = 6,
 };
 
 /* rec_unit.kind. For HTTP/2 it is the frame's type. */
@@ -402,6 +403,8 @@ enum gap {
     GAP_LONG,       /* more messages in a call than are looked at */
     GAP_BUSY,       /* another CPU had the same stream's framer and did not release it in time */
     GAP_FORGOTTEN,  /* there is no room for so many streams */
+    GAP_HANDSHAKE,  /* a record of TLS's handshake */
+    GAP_ENCRYPTED,  /* data encrypted by TLS; its handshake may have come before the capture */
 };
 
 /* hdr.flags: UNIT_FROM_*, if that is known. Messages may be missing among those under way and those

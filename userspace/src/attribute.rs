@@ -42,8 +42,8 @@ pub const STACKS: &str = "stacks.parquet";
 pub const THREADS: &str = "threads.parquet";
 pub const SYMBOLS: &str = "symbols.parquet";
 
-/// Maximum number of io_uring users that a warning names.
-const IO_URING_USERS: usize = 16;
+/// Maximum number of processes that a warning names.
+const MOST_USERS: usize = 16;
 
 /// Options of attribution that differ from the default.
 #[derive(Clone, Copy, Debug, Default)]
@@ -207,13 +207,18 @@ fn write_tables(
     manifest.losses.extend(tally.losses.into_iter().filter(|loss| !known.contains(loss)));
     counts.records_lost =
         manifest.losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add);
-    let ours = |of: &Warning| matches!(of, Warning::BreaksOff { .. } | Warning::IoUring { .. });
+    let ours = |of: &Warning| {
+        use Warning::{BreaksOff, Encrypted, IoUring};
+        matches!(of, BreaksOff { .. } | Encrypted { .. } | IoUring { .. })
+    };
     manifest.warnings.retain(|warning| !ours(warning));
     manifest.warnings.extend(tally.truncated_at.map(|offset| Warning::BreaksOff { offset }));
-    if !tally.io_uring.is_empty() {
-        let users: Vec<_> = tally.io_uring.iter().map(String::as_str).collect();
-        manifest.warnings.push(Warning::IoUring { users: users.join(", ") });
-    }
+    let users = |of: &BTreeSet<String>| {
+        let names: Vec<_> = of.iter().map(String::as_str).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    manifest.warnings.extend(users(&tally.io_uring).map(|users| Warning::IoUring { users }));
+    manifest.warnings.extend(users(&tally.encrypts).map(|users| Warning::Encrypted { users }));
     let written = accounts.finish();
     written.and_then(|()| Ok(threads.sync_data()?)).with_context(unwritten)?;
     if has_stacks(manifest) {
@@ -251,6 +256,8 @@ pub struct Tally {
     pub assigned: Vec<Assigned>,
     /// Traced processes that set up or entered an io_uring, as `comm/pid`.
     pub io_uring: BTreeSet<String>,
+    /// Traced processes with encrypted connections, likewise.
+    pub encrypts: BTreeSet<String>,
     pub losses: Vec<Loss>,
     pub truncated_at: Option<u64>,
 }
@@ -422,8 +429,11 @@ impl Tally {
             What::Call { tid, call } => {
                 self.syscalls += 1;
                 if syscall::is_io_uring(call.nr) && call.ret >= 0 {
-                    self.uses_io_uring(*tid, event.ts_ns, engine);
+                    note_user(&mut self.io_uring, *tid, event.ts_ns, engine);
                 }
+            }
+            What::Encrypted { tid, .. } => {
+                note_user(&mut self.encrypts, *tid, event.ts_ns, engine);
             }
             What::Fault { .. } => self.faults += 1,
             What::Irq { enter_ns, hard, .. } => {
@@ -446,13 +456,12 @@ impl Tally {
     }
 }
 
-impl Tally {
-    fn uses_io_uring(&mut self, tid: u32, at_ns: u64, engine: &Engine) {
-        let Some(thread) = engine.world.thread_by_tid(tid) else { return };
-        if self.io_uring.len() < IO_URING_USERS {
-            let name = engine.world.thread(thread).name_at(at_ns);
-            self.io_uring.insert(format!("{name}/{}", engine.world.process_of(thread).tgid));
-        }
+/// Notes a thread's process among those that a warning names.
+fn note_user(users: &mut BTreeSet<String>, tid: u32, at_ns: u64, engine: &Engine) {
+    let Some(thread) = engine.world.thread_by_tid(tid) else { return };
+    if users.len() < MOST_USERS {
+        let name = engine.world.thread(thread).name_at(at_ns);
+        users.insert(format!("{name}/{}", engine.world.process_of(thread).tgid));
     }
 }
 

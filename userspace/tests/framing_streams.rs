@@ -14,6 +14,7 @@ use tempfile::TempDir;
 const HTTP2: u32 = 1;
 const HTTP1: u32 = 3;
 const RESP: u32 = 4;
+const TLS: u32 = 6;
 const ENDS: [&str; 3] = ["writes", "reads", "both"];
 
 /// The framing compiled as a program, in a temporary directory.
@@ -127,8 +128,46 @@ fn ordinary_streams_are_of_no_known_protocol() {
         for ends in ENDS {
             let taken = host.taken(mode, ends, &dumped.stdout);
             assert!(taken.len() > 2000, "{}", taken.len());
-            let wrong: Vec<_> = taken.iter().filter(|(_, told)| *told != [0; 4]).collect();
+            let others = taken.iter().filter(|(name, _)| !name.starts_with("tls/"));
+            let wrong: Vec<_> = others.filter(|(_, told)| *told != [0; 4]).collect();
             assert!(wrong.is_empty(), "{mode} {ends}: {wrong:?}");
+        }
+    }
+}
+
+/// TLS is known by its hellos, and in mid-connection by encrypted data. Nothing is read after that.
+#[test]
+fn tls_is_known_by_its_records() {
+    let host = Host::compiled();
+    let record = |kind: u8, first: u8, bytes: u16| {
+        let head = [&[kind, 3, 3][..], &bytes.to_be_bytes(), &[first]].concat();
+        [head, vec![0x5a; usize::from(bytes) - 1]].concat()
+    };
+    let data = |bytes| record(23, 0x5a, bytes);
+    // A record's header, and then the rest of it, as OpenSSL reads them.
+    let apart =
+        |who: u32, record: Vec<u8>| [(who, record[..5].to_vec()), (who, record[5..].to_vec())];
+    let whole = |who: u32, records: &[&[u8]]| vec![(who, records.concat())];
+    let [hello, answer] = [record(22, 1, 300), record(22, 2, 90)];
+    let ends = [record(22, 16, 40), record(20, 1, 1), record(22, 0x5a, 40)];
+    let shake = [whole(0, &[&hello]), whole(1, &[&answer]), whole(0, &[&ends.concat()])].concat();
+    let talk = [whole(0, &[&data(60)]), whole(1, &[&data(900)]), whole(0, &[&data(70)])].concat();
+    let in_parts = std::iter::once(hello).chain(ends).flat_map(|r| apart(0, r)).collect();
+    let noise = [whole(0, &[b"\x16\x03\x01"]), whole(0, &[&record(22, 9, 300)])].concat();
+    let late = [whole(0, &[b"STARTTLS\r\n"]), whole(1, &[b"220 ok\r\n"])].concat();
+    let cases: [(&str, Vec<_>, [u32; 4], [u32; 4]); 5] = [
+        ("shake", [shake.clone(), talk.clone()].concat(), [TLS, 4, TLS, 1], [TLS, 5, TLS, 2]),
+        ("parts", in_parts, [TLS, 4, 0, 0], [TLS, 4, 0, 0]),
+        ("late", [late, shake, talk.clone()].concat(), [TLS, 4, TLS, 1], [TLS, 5, TLS, 2]),
+        ("middle", talk, [0; 4], [TLS, 1, TLS, 1]),
+        ("noise", noise, [0; 4], [0; 4]),
+    ];
+    for (name, calls, in_run, in_attach) in cases {
+        for (mode, told) in [("run", in_run), ("attach", in_attach)] {
+            for ends in ENDS {
+                let taken = host.taken(mode, ends, &connection(name, &calls));
+                assert_eq!(taken[0].1, told, "{name} {mode} {ends}");
+            }
         }
     }
 }

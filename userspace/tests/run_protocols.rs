@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use common::capture::{time_in, Capture};
 use common::{needs_kernel, peer, peer_in_c, python, rpcprobe, text};
-use rpcprobe::capture::manifest::Manifest;
+use rpcprobe::capture::manifest::{Manifest, Warning};
 use rpcprobe::model::{Category, Certainty, GapWhy, Kind, Reason, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
@@ -364,6 +364,23 @@ fn ordinary_streams_are_turns() {
     let turn = |request: &Request| matches!(request.kind, Kind::Tcp | Kind::Unix);
     let others = requests.iter().find(|(request, _)| !turn(request));
     assert_eq!((requests.len(), others), (wanted, None));
+}
+
+/// What is encrypted is turns, those of handshakes are named, and the report says so.
+#[test]
+fn encrypted_connections_are_told() {
+    let Some(_turn) = needs_kernel() else { return };
+    let command = [python(), &peer("tls_pair.py"), "3", "4"];
+    let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+    assert_eq!(text(&capture.output.stdout), "12\n");
+    let requests = capture.checked();
+    // TLS 1.2 takes two round trips (RFC 5246, section 7.3).
+    let asked = [("?".to_string(), 12), ("TLS handshake".to_string(), 2 * 3)].into();
+    assert_eq!(found(Kind::Tcp, &requests), asked);
+    let told = |warning: &Warning| matches!(warning, Warning::Encrypted { users } if users.matches("python").count() == 4);
+    assert!(capture.manifest().warnings.iter().any(told), "{:?}", capture.manifest().warnings);
+    let report = capture.report();
+    assert!(report.lines().take(8).any(|line| line.contains("are encrypted (TLS)")), "{report}");
 }
 
 /// The protocol of a connection is detected unless the user gives `--request`, to `run` or when attributing again.

@@ -9,7 +9,8 @@
  * the length of the name (4 bytes, in native byte order, like all numbers), the name, the number of
  * calls, then for each call: the writer (0 client, 1 server), the number of bytes, the bytes. For
  * each connection a line is printed: its name, then, for the client's and for the server's bytes,
- * the protocol detected (0: none) and the number of frames or messages reported.
+ * the protocol detected (0: none) and the number of frames or messages reported; for TLS, of
+ * records of handshakes, and of the first one with data in mid-connection.
  *
  *     host claims
  *
@@ -28,6 +29,11 @@ static void record_told(const void *record)
 {
     const struct rec_hdr *hdr = record;
     const struct rec_unit *unit = record;
+    const struct rec_gap *gap = record;
+    if (hdr->kind == REC_GAP && (gap->why == GAP_HANDSHAKE || gap->why == GAP_ENCRYPTED)) {
+        units[gap->channel & 1]++;
+        protocols[gap->channel & 1] = PROTOCOL_TLS;
+    }
     if (hdr->kind != REC_UNIT)
         return;
     units[unit->channel & 1]++;

@@ -234,18 +234,11 @@ pub fn record(event: &Event) -> Vec<u8> {
             .to_vec()
         }
         What::Unit(unit) => self::unit(unit, |flags| hdr(0, REC_UNIT, flags, 0)),
-        What::Gap { channel, why } => RecGap {
-            hdr: hdr(0, REC_GAP, 0, 0),
-            channel: channel.ino,
-            reverse: 0,
-            offset: 0,
-            object_type: channel.type_bits,
-            protocol: 0,
-            why: *why as u8 + 1,
-            pad: 0,
+        What::Gap { channel, why } => gap(hdr(0, REC_GAP, 0, 0), channel, *why as u8 + 1, 0),
+        What::Encrypted { tid, channel, handshake } => {
+            let why = if handshake.is_some() { GAP_HANDSHAKE } else { GAP_ENCRYPTED };
+            gap(hdr(*tid, REC_GAP, 0, 0), channel, why, handshake.unwrap_or(0))
         }
-        .as_bytes()
-        .to_vec(),
         What::Method(method) => self::method(method, |flags| hdr(0, REC_METHOD, flags, 0)),
         What::Stack { tid, kernel } => {
             let fixed = RecStack { hdr: hdr(*tid, REC_STACK, 0, kernel.len() as u16) };
@@ -425,4 +418,10 @@ fn packet_flags(object: Object, packet: &Packet) -> u8 {
     let udp = if object.type_bits == TYPE_UDP { PACKET_UDP } else { 0 };
     let forwarded = u8::from(packet.forwarded) * PACKET_FORWARDED;
     (u8::from(packet.again) * PACKET_AGAIN) | forwarded | udp
+}
+
+fn gap(hdr: RecHdr, channel: &Object, why: u8, offset: u64) -> Vec<u8> {
+    let (channel, object_type) = (channel.ino, channel.type_bits);
+    let of = RecGap { hdr, channel, reverse: 0, offset, object_type, protocol: 0, why, pad: 0 };
+    of.as_bytes().to_vec()
 }

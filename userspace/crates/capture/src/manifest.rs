@@ -133,6 +133,10 @@ worded! {
             "accept queues of the network namespace were full {times} times: the client of such a connection waits \
              for 0.2 s or more until TCP tries again, and no request of its server shows this",
         /// Users as `comm/pid`, with commas.
+        Encrypted { users: String } =
+            "connections of {users} are encrypted (TLS): the order of messages alone shows what is a request, and \
+             several under way on one connection (HTTP/2) count as one",
+        /// Likewise.
         IoUring { users: String } = "io_uring is used by {users}: what moves that way is not followed",
     }
 }

@@ -205,14 +205,18 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
         }
         REC_GAP => {
             let r: RecGap = whole(record)?;
-            let why = match r.why {
-                GAP_UNSEEN => GapWhy::Unseen,
-                GAP_LONG => GapWhy::Long,
-                GAP_BUSY => GapWhy::Busy,
-                GAP_FORGOTTEN => GapWhy::Forgotten,
-                _ => GapWhy::Senseless,
-            };
-            What::Gap { channel: connection(r.channel, r.object_type), why }
+            let channel = connection(r.channel, r.object_type);
+            let encrypted = |handshake| What::Encrypted { tid: hdr.tid, channel, handshake };
+            let gap = |why| What::Gap { channel, why };
+            match r.why {
+                GAP_HANDSHAKE => encrypted(Some(r.offset)),
+                GAP_ENCRYPTED => encrypted(None),
+                GAP_UNSEEN => gap(GapWhy::Unseen),
+                GAP_LONG => gap(GapWhy::Long),
+                GAP_BUSY => gap(GapWhy::Busy),
+                GAP_FORGOTTEN => gap(GapWhy::Forgotten),
+                _ => gap(GapWhy::Senseless),
+            }
         }
         REC_METHOD => {
             let (r, rest) = read::<RecMethod>(record).context("a short method record")?;

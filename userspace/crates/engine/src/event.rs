@@ -342,6 +342,13 @@ pub enum What {
         channel: Object,
         why: GapWhy,
     },
+    /// A channel is encrypted, as a thread has found that moved bytes through it.
+    Encrypted {
+        tid: u32,
+        channel: Object,
+        /// Offset of a record of its handshake; `None`: of data, and the handshake may have come before the capture.
+        handshake: Option<u64>,
+    },
     /// The method that a unit's message calls, or how its request ended.
     Method(Box<Method>),
     /// What a thread did with a runtime's task. [`crate::runtime_tasks`] translates it to what the kernel reports of

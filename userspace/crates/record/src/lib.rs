@@ -133,6 +133,8 @@ pub const GAP_SENSELESS: u8 = 2;
 pub const GAP_LONG: u8 = 3;
 pub const GAP_BUSY: u8 = 4;
 pub const GAP_FORGOTTEN: u8 = 5;
+pub const GAP_HANDSHAKE: u8 = 6;
+pub const GAP_ENCRYPTED: u8 = 7;
 
 pub const PIECE_BYTES: usize = 256;
 pub const PIECE_AFTER_GAP: u8 = 1;

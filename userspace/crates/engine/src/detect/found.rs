@@ -104,6 +104,12 @@ pub(super) fn kind_of(channel: Object) -> Kind {
     }
 }
 
+/// The method of a turn whose question begins at byte `from` of a channel, if anything is known of it.
+pub(super) fn method_of(world: &World, channel: Object, from: u64) -> Option<String> {
+    let is_handshake = world.channels.get(&channel)?.is_handshake(from);
+    is_handshake.then(|| "TLS handshake".into())
+}
+
 /// `tcp 127.0.0.1:4000 > 127.0.0.1:80`, `unix /run/x.sock`, `pipe:[12]`
 pub(super) fn name_of(world: &World, channel: Object) -> String {
     let mut text = String::with_capacity(48);

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
-use crate::detect::found::{end_of, kind_of, name_of, Found, MadeFor};
+use crate::detect::found::{end_of, kind_of, method_of, name_of, Found, MadeFor};
 use crate::detect::lifecycle::{Clock, Life, Patience};
 use crate::detect::roles::{has_proved_answers, peer_is_unknown, Role};
 use crate::detect::{Detect, Recent, Seen};
@@ -93,6 +93,7 @@ impl Served {
             reason: (!sure).then_some(Reason::AskerUnknown),
             server: Some(end_of(world, self.thread, end_ns)),
             channel: Some(name_of(world, self.asked.object)),
+            method: method_of(world, self.asked.object, self.asked.from),
             request_bytes: Some(self.asked.to.saturating_sub(self.asked.from)),
             response_bytes: Some(answer.to.saturating_sub(answer.from)),
             ..Request::new(kind_of(answer.object), start_ns, end_ns)

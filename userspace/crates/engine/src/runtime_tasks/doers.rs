@@ -58,6 +58,7 @@ impl RuntimeTasks {
             | What::Mapping(_)
             | What::Unit(_)
             | What::Gap { .. }
+            | What::Encrypted { .. }
             | What::Method(_)
             | What::RuntimeTask { .. }
             | What::Waited { .. }

@@ -217,6 +217,13 @@ impl World {
                 *self.framing_lost.entry(*why).or_default() += 1;
                 None
             }
+            What::Encrypted { channel, handshake, .. } => {
+                if let Some(offset) = handshake {
+                    let from = offset.saturating_add(self.base(*channel));
+                    self.channels.entry(*channel).or_default().note_handshake(from);
+                }
+                None
+            }
             What::Method(_) => None,          // requests only
             What::RuntimeTask { .. } => None, // see crate::runtime_tasks
             What::Waited { tid, since_ns, nr } => {

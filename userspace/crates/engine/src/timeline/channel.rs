@@ -147,6 +147,8 @@ pub struct Channel {
     pub arrivals: VecDeque<(u64, u64)>,
     /// Where messages begin, if its framing is known.
     pub heads: VecDeque<u64>,
+    /// Where the first record of its last handshake of TLS begins, and the last one so far.
+    handshake: Option<(u64, u64)>,
     /// When the kernel side had forgotten the channel and begun to count its bytes anew: bytes that lay in it were seen
     /// at one end only.
     pub forgotten_ns: Option<u64>,
@@ -167,7 +169,24 @@ pub struct Channel {
     pub accepted: Option<Opening>,
 }
 
+/// Limit of the bytes between the records of a handshake. (Certificates take a few kilobytes.)
+const MOST_HANDSHAKE_BYTES: u64 = 1 << 17;
+
 impl Channel {
+    /// Notes a record of a handshake, which begins at `from`.
+    pub(super) fn note_handshake(&mut self, from: u64) {
+        let same = |(first, last): &(u64, u64)| {
+            *first <= from && from.saturating_sub(*last) <= MOST_HANDSHAKE_BYTES
+        };
+        let (first, last) = self.handshake.filter(same).unwrap_or((from, from));
+        self.handshake = Some((first, last.max(from)));
+    }
+
+    /// Whether what begins at `from` is part of a handshake of TLS.
+    pub fn is_handshake(&self, from: u64) -> bool {
+        self.handshake.is_some_and(|(first, last)| (first..=last).contains(&from))
+    }
+
     /// The earliest time at which an end of its connection is known to have existed.
     pub(super) fn begun_ns(&self) -> u64 {
         let connected_ns = self.connected.map(|opening| opening.enter_ns);

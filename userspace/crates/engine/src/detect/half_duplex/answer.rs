@@ -2,7 +2,7 @@
 
 use crate::detect::book::Book;
 use crate::detect::causality::Heard;
-use crate::detect::found::{end_of, exit_reason, kind_of, Found, MadeFor};
+use crate::detect::found::{end_of, exit_reason, kind_of, method_of, Found, MadeFor};
 use crate::detect::half_duplex::turn::{Ended, Turn};
 use crate::detect::roles::{has_proved_answers, peer_is_unknown};
 use crate::event::{Object, TYPE_FIFO};
@@ -221,6 +221,7 @@ impl Turn {
             client: Some(end_of(world, client, end_ns)),
             server: server_thread.map(|thread| end_of(world, thread, end_ns)),
             channel: Some(self.channel_name(world, Some(object))),
+            method: method_of(world, self.object, self.from),
             request_bytes: Some(self.request_bytes()),
             response_bytes: Some((to - from).saturating_sub(self.empty_answers(object))),
             ..Request::new(kind_of(self.object), start_ns, end_ns)
@@ -325,6 +326,7 @@ impl Turn {
             client: Some(end_of(world, self.client, end_ns)),
             server: Some(end_of(world, read.thread, end_ns)),
             channel: Some(self.channel_name(world, None)),
+            method: method_of(world, self.object, self.from),
             request_bytes: Some(self.request_bytes()),
             ..Request::new(kind_of(self.object), self.life.since_ns(), end_ns)
         };
