@@ -756,12 +756,13 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
         begin_at_message(f);
         f->at.skip = body;
     }
-    if (f->stream.protocol == PROTOCOL_OTHER)
-        return;
     u64 side = !(t->flags & SYSCALL_WRITE);
-    go_through(f, MOST_STEPS);
-    if (f->stream.protocol == PROTOCOL_OTHER)
+    if (f->stream.protocol != PROTOCOL_OTHER)
+        go_through(f, MOST_STEPS);
+    if (f->stream.protocol == PROTOCOL_OTHER) {
         leave_alone(f, t, side);
+        return;
+    }
     if (!f->stream.lost)
         return;
     if (f->trial.kind == TRIAL_LINE) {

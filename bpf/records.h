@@ -396,7 +396,7 @@ struct rec_unit { /* hdr.ts_ns: end of the call that moved its first bytes */
     u32 numbers[3];
 };
 
-/* rec_gap.why */
+/* rec_gap.why. The last two tell of TLS, where there is no framing to be lost. */
 enum gap {
     GAP_UNSEEN = 1, /* bytes that were moved unseen between two calls */
     GAP_SENSELESS,  /* bytes that make no sense, or could not be read */

@@ -44,12 +44,12 @@ static __always_inline bool tls_head(struct framer *f)
     s32 bytes = tls_record(f->at.head);
     if (bytes < 0)
         return false;
+    tls_begin(f);
+    f->trial.frames++;
     switch (f->at.head[0]) {
     case TLS_HANDSHAKE:
     case TLS_CHANGE_CIPHER_SPEC:
-        f->trial.frames++;
         tls_tell(f, GAP_HANDSHAKE);
-        tls_begin(f);
         f->at.skip = bytes;
         return true;
     case TLS_ALERT:

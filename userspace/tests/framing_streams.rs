@@ -152,13 +152,16 @@ fn tls_is_known_by_its_records() {
     let ends = [record(22, 16, 40), record(20, 1, 1), record(22, 0x5a, 40)];
     let shake = [whole(0, &[&hello]), whole(1, &[&answer]), whole(0, &[&ends.concat()])].concat();
     let talk = [whole(0, &[&data(60)]), whole(1, &[&data(900)]), whole(0, &[&data(70)])].concat();
-    let in_parts = std::iter::once(hello).chain(ends).flat_map(|r| apart(0, r)).collect();
+    let in_parts = std::iter::once(hello.clone()).chain(ends).flat_map(|r| apart(0, r)).collect();
     let noise = [whole(0, &[b"\x16\x03\x01"]), whole(0, &[&record(22, 9, 300)])].concat();
     let late = [whole(0, &[b"STARTTLS\r\n"]), whole(1, &[b"220 ok\r\n"])].concat();
-    let cases: [(&str, Vec<_>, [u32; 4], [u32; 4]); 5] = [
+    let torn =
+        [whole(0, &[&hello]), whole(0, &[b"no record"]), talk.clone(), talk.clone()].concat();
+    let cases: [(&str, Vec<_>, [u32; 4], [u32; 4]); 6] = [
         ("shake", [shake.clone(), talk.clone()].concat(), [TLS, 4, TLS, 1], [TLS, 5, TLS, 2]),
         ("parts", in_parts, [TLS, 4, 0, 0], [TLS, 4, 0, 0]),
         ("late", [late, shake, talk.clone()].concat(), [TLS, 4, TLS, 1], [TLS, 5, TLS, 2]),
+        ("torn", torn, [TLS, 1, 0, 0], [TLS, 2, TLS, 1]),
         ("middle", talk, [0; 4], [TLS, 1, TLS, 1]),
         ("noise", noise, [0; 4], [0; 4]),
     ];
