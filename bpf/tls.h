@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * TLS (RFC 8446): its records are followed up to the first one with encrypted data. So a capture can
- * tell which connections are encrypted, and which of their messages are handshakes.
+ * TLS (RFC 8446): its records are followed up to the first one with encrypted data. So a capture
+ * can tell which connections are encrypted, and which of their messages are handshakes.
  */
 #pragma once
 #include "framing.h"

@@ -1,6 +1,6 @@
 """Asks a forked server on connections encrypted with TLS 1.2. (Its anonymous ciphers need no certificate.)
 
-    tls_pair.py CONNECTIONS QUESTIONS       prints how many questions had their answer
+tls_pair.py CONNECTIONS QUESTIONS       prints how many questions had their answer
 """
 
 import os

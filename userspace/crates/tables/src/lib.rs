@@ -12,6 +12,7 @@ mod segments;
 mod stacks;
 mod text_column;
 mod threads;
+mod time_column;
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -13,10 +13,8 @@ use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::schema::types::ColumnDescPtr;
 
 use crate::levels::{put_levels, Presence};
-use crate::pages::{put_varint, Pages};
+use crate::pages::{put_varint, Codec, Pages, PAGE_ROWS};
 
-/// Number of rows after which a data page ends, as in the library.
-const PAGE_ROWS: usize = 20_480;
 /// Number of differences packed together. They are packed in parts, each with its own number of bits.
 const BLOCK: usize = 256;
 const PARTS: usize = 4;
@@ -46,7 +44,7 @@ struct NumberPage {
 
 impl NumberColumn {
     pub fn new(nullable: bool) -> NumberColumn {
-        let pages = Pages::new(Encoding::DELTA_BINARY_PACKED);
+        let pages = Pages::new(Encoding::DELTA_BINARY_PACKED, Codec::snappy());
         NumberColumn { nullable, page: NumberPage::new(), pages, nulls: 0, rows: 0 }
     }
 

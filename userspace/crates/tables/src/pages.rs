@@ -2,7 +2,7 @@
 //! <https://parquet.apache.org/docs/file-format/data-pages/>.
 
 use anyhow::{Context, Result};
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::{ColumnChunkMetaData, ColumnChunkMetaDataBuilder};
@@ -11,12 +11,63 @@ use parquet::schema::types::ColumnDescPtr;
 
 use super::told;
 
+/// Number of rows after which a data page ends, as in the library.
+pub const PAGE_ROWS: usize = 20_480;
+
+/// Level of compression by zstd: the fastest with a positive number.
+const ZSTD_LEVEL: i32 = 1;
+
+/// How pages are compressed: by Snappy, which only finds what repeats, or by zstd, which also uses how often each byte
+/// occurs.
+pub enum Codec {
+    Snappy(Box<snap::raw::Encoder>),
+    Zstd(zstd::bulk::Compressor<'static>),
+}
+
+impl Codec {
+    pub fn snappy() -> Codec {
+        Codec::Snappy(Box::new(snap::raw::Encoder::new()))
+    }
+
+    /// # Errors
+    /// When zstd has no memory.
+    pub fn zstd() -> Result<Codec> {
+        Ok(Codec::Zstd(zstd::bulk::Compressor::new(ZSTD_LEVEL).context("zstd")?))
+    }
+
+    fn compression(&self) -> Compression {
+        match self {
+            Codec::Snappy(_) => Compression::SNAPPY,
+            Codec::Zstd(_) => Compression::ZSTD(ZstdLevel::default()),
+        }
+    }
+
+    /// Size that a compressed page of so many bytes may get.
+    fn most_bytes(&self, bytes: usize) -> usize {
+        match self {
+            Codec::Snappy(_) => snap::raw::max_compress_len(bytes),
+            Codec::Zstd(_) => zstd::zstd_safe::compress_bound(bytes),
+        }
+    }
+
+    /// Compresses a page into `room`; returns how much of it the page takes.
+    fn compress(&mut self, page: &[u8], room: &mut [u8]) -> Result<usize> {
+        let compressed = match self {
+            Codec::Snappy(encoder) => encoder.compress(page, room).map_err(anyhow::Error::from),
+            Codec::Zstd(encoder) => {
+                encoder.compress_to_buffer(page, room).map_err(anyhow::Error::from)
+            }
+        };
+        compressed.context("a page does not compress")
+    }
+}
+
 /// The finished data pages of a column chunk.
 pub struct Pages {
     encoding: Encoding,
+    codec: Codec,
     ready: Vec<DataPage>,
     bytes: usize,
-    encoder: snap::raw::Encoder,
     /// Buffer for a compressed page, as large as such a page can get.
     room: Vec<u8>,
 }
@@ -34,9 +85,15 @@ pub struct Dictionary<'a> {
 }
 
 impl Pages {
-    pub fn new(encoding: Encoding) -> Pages {
-        let (encoder, ready, room) = (snap::raw::Encoder::new(), Vec::new(), Vec::new());
-        Pages { encoding, ready, bytes: 0, encoder, room }
+    pub fn new(encoding: Encoding, codec: Codec) -> Pages {
+        Pages { encoding, codec, ready: Vec::new(), bytes: 0, room: Vec::new() }
+    }
+
+    fn compressed(&mut self, page: &[u8]) -> Result<Vec<u8>> {
+        let most = self.codec.most_bytes(page.len());
+        self.room.resize(most.max(self.room.len()), 0);
+        let length = self.codec.compress(page, &mut self.room)?;
+        Ok(self.room[..length].to_vec())
     }
 
     /// Adds a page.
@@ -44,11 +101,7 @@ impl Pages {
     /// # Errors
     /// When the page cannot be compressed.
     pub fn push(&mut self, page: &[u8], rows: usize) -> Result<()> {
-        let most = snap::raw::max_compress_len(page.len());
-        self.room.resize(most.max(self.room.len()), 0);
-        let length =
-            self.encoder.compress(page, &mut self.room).context("a page does not compress")?;
-        let compressed = self.room[..length].to_vec();
+        let compressed = self.compressed(page)?;
         self.bytes += compressed.len();
         self.ready.push(DataPage { compressed, uncompressed_bytes: page.len(), rows });
         Ok(())
@@ -81,7 +134,7 @@ impl Pages {
         let has_dictionary = dictionary.is_some();
         if let Some(Dictionary { texts, entries }) = dictionary {
             let page = Page::DictionaryPage {
-                buf: self.encoder.compress_vec(texts)?.into(),
+                buf: self.compressed(texts)?.into(),
                 num_values: entries,
                 encoding: Encoding::PLAIN,
                 is_sorted: false,
@@ -107,7 +160,7 @@ impl Pages {
         self.bytes = 0;
         let chunk = chunk.into_inner().map_err(told)?;
         let metadata = ColumnChunkMetaData::builder(column)
-            .set_compression(Compression::SNAPPY)
+            .set_compression(self.codec.compression())
             .set_encodings(encodings)
             .set_total_compressed_size(i64::try_from(chunk.len())?)
             .set_total_uncompressed_size(i64::try_from(bytes)?)

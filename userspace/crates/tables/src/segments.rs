@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{bail, ensure, Result};
+use anyhow::{ensure, Context, Result};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{BooleanArray, RecordBatch};
@@ -23,6 +23,7 @@ use super::{
 };
 use crate::number_column::NumberColumn;
 use crate::text_column::TextColumn;
+use crate::time_column::TimeColumn;
 use rpcprobe_model::{
     By, Category, Evidence, Rule, Segment, Segments, Side, StackUse, Taken, Told,
 };
@@ -139,20 +140,11 @@ fn schema() -> Schema {
     ])
 }
 
-/// Names of the number columns, some of which may be null, and of the text columns; in the order of [`Row`].
-const NUMBERS: [&str; 11] = [
-    "request_id",
-    "seq",
-    "start_ns",
-    "duration_ns",
-    "pid",
-    "tid",
-    "cpu",
-    "shared",
-    "stack_id",
-    "stack_samples",
-    "samples",
-];
+/// Names of the number columns, some of which may be null, of the columns of times, and of the text columns; each in the
+/// order of [`Row`].
+const NUMBERS: [&str; 9] =
+    ["request_id", "seq", "pid", "tid", "cpu", "shared", "stack_id", "stack_samples", "samples"];
+const TIMES: [&str; 2] = ["start_ns", "duration_ns"];
 const TEXTS: [&str; 9] =
     ["category", "side", "comm", "detail", "cause", "by", "evidence", "phase", "rule"];
 
@@ -160,6 +152,7 @@ const TEXTS: [&str; 9] =
 #[derive(Clone, Copy)]
 enum Column {
     Number(usize),
+    Time(usize),
     Text(usize),
 }
 
@@ -168,6 +161,7 @@ pub(super) struct SegmentWriter {
     /// The columns of the file, in order.
     columns: Vec<Column>,
     numbers: [NumberColumn; NUMBERS.len()],
+    times: [TimeColumn; TIMES.len()],
     texts: [TextColumn; TEXTS.len()],
     /// Number of rows in the current row group.
     rows: usize,
@@ -181,17 +175,18 @@ impl SegmentWriter {
         let place = |names: &[&str], name: &str| names.iter().position(|other| *other == name);
         let columns = schema.fields().iter().map(|field| {
             let name = field.name().as_str();
-            match (place(&NUMBERS, name), place(&TEXTS, name)) {
-                (Some(number), _) => Ok(Column::Number(number)),
-                (None, Some(text)) => Ok(Column::Text(text)),
-                (None, None) => bail!("column `{name}` is not written"),
-            }
+            let number = place(&NUMBERS, name).map(Column::Number);
+            let time = || place(&TIMES, name).map(Column::Time);
+            let text = || place(&TEXTS, name).map(Column::Text);
+            let column = number.or_else(time).or_else(text);
+            column.with_context(|| format!("column `{name}` is not written"))
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let nullable = |name: &str| schema.field_with_name(name).is_ok_and(|f| f.is_nullable());
         let texts = TEXTS.map(|name| TextColumn::new(nullable(name)));
         let numbers = NUMBERS.map(|name| NumberColumn::new(nullable(name)));
-        Ok(SegmentWriter { file, columns, numbers, texts, rows: 0 })
+        let times = [TimeColumn::new()?, TimeColumn::new()?];
+        Ok(SegmentWriter { file, columns, numbers, times, texts, rows: 0 })
     }
 
     pub(super) fn push(&mut self, request_id: u64, segments: &Segments) -> Result<()> {
@@ -212,8 +207,8 @@ impl SegmentWriter {
     }
 
     fn push_numbers(&mut self, request_id: i64, seq: usize, segments: &[Told]) -> Result<()> {
-        let [request, seqs, starts, durations, pids, tids, cpus, shared, stacks, same, all] =
-            &mut self.numbers;
+        let [request, seqs, pids, tids, cpus, shared, stacks, same, all] = &mut self.numbers;
+        let [starts, durations] = &mut self.times;
         // Checks only the largest time: if it fits the format, all do.
         let last_ns = segments.iter().map(|s| s.start_ns.max(s.duration_ns)).max().unwrap_or(0);
         to_i64("a time", last_ns)?;
@@ -282,7 +277,8 @@ impl SegmentWriter {
     /// Memory size of the current row group's rows in bytes.
     fn memory_size(&self) -> usize {
         let numbers: usize = self.numbers.iter().map(NumberColumn::memory_size).sum();
-        numbers + self.texts.iter().map(TextColumn::memory_size).sum::<usize>()
+        let times: usize = self.times.iter().map(TimeColumn::memory_size).sum();
+        numbers + times + self.texts.iter().map(TextColumn::memory_size).sum::<usize>()
     }
 
     fn end_group(&mut self) -> Result<()> {
@@ -294,6 +290,7 @@ impl SegmentWriter {
         for (column, described) in self.columns.iter().zip(described) {
             let (chunk, close) = match column {
                 Column::Number(number) => self.numbers[*number].finish(described)?,
+                Column::Time(time) => self.times[*time].finish(described)?,
                 Column::Text(text) => self.texts[*text].finish(described)?,
             };
             group.append_column(&Bytes::from(chunk), close).map_err(told)?;

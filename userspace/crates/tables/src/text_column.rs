@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use rpcprobe_model::{TextId, Texts};
 
 use crate::levels::Presence;
-use crate::pages::{put_varint, Dictionary, Pages};
+use crate::pages::{put_varint, Codec, Dictionary, Pages};
 
 /// Number of rows of a data page.
 const PAGE_ROWS: usize = 16_384;
@@ -57,7 +57,7 @@ impl TextColumn {
             entries: 0,
             rows: Vec::with_capacity(PAGE_ROWS),
             present: Presence::default(),
-            pages: Pages::new(Encoding::RLE_DICTIONARY),
+            pages: Pages::new(Encoding::RLE_DICTIONARY, Codec::snappy()),
         }
     }
 
