@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use common::capture::{check_numbers, Capture, NAME};
 use common::process::{kill, until};
 use common::{echo, frpc, needs_kernel, peer, python, rpcprobe, said, text};
-use rpcprobe::capture::manifest::Manifest;
+use rpcprobe::capture::manifest::{Manifest, Warning};
 use rpcprobe::model::{Category, Kind, Reason, Request, Segment};
 use tempfile::TempDir;
 
@@ -187,9 +187,13 @@ fn captured(selection: Vec<String>) -> Capture {
 /// Checks the laws, and returns the complete requests. Every incomplete request must have been cut by the start or the
 /// end of the capture.
 fn whole(capture: &Capture) -> (Manifest, Requests) {
+    assert_eq!(capture.manifest().warnings, []);
+    whole_with_warnings(capture)
+}
+
+fn whole_with_warnings(capture: &Capture) -> (Manifest, Requests) {
     let manifest = capture.manifest();
     assert_eq!(manifest.losses, [], "nothing lost");
-    assert_eq!(manifest.warnings, []);
     let end_ns = manifest.start_ns + manifest.duration_ns;
     let mut requests = capture.checked();
     for (request, _) in &requests {
@@ -366,7 +370,12 @@ fn ordinary_streams_are_turns() {
         command.args([&peer("streams_pair.py"), "loop"]).arg(log);
         command
     });
-    let (_, requests) = whole(&captured(by_pid(&load.pids())));
+    let (manifest, requests) = whole_with_warnings(&captured(by_pid(&load.pids())));
+    // One of the protocols is TLS, and both ends are traced.
+    let [Warning::Encrypted { users }] = &manifest.warnings[..] else {
+        panic!("{:?}", manifest.warnings)
+    };
+    assert_eq!(users.matches("python3/").count(), 2, "{users}");
     let others =
         requests.iter().find(|(request, _)| !matches!(request.kind, Kind::Tcp | Kind::Unix));
     assert_eq!(others, None);
