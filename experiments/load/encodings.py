@@ -1,6 +1,6 @@
 """How large the columns of times in segments.parquet are, by encoding and compression.
 
-    encodings.py CAPTURE...     bytes a row, for each directory of a capture
+encodings.py CAPTURE...     bytes a row, for each directory of a capture
 """
 
 import io
