@@ -6,10 +6,9 @@
 //! <https://parquet.apache.org/docs/file-format/data-pages/encodings/>, `DELTA_BINARY_PACKED`.
 
 use anyhow::{ensure, Context, Result};
-use parquet::basic::{Encoding, PageType};
+use parquet::basic::Encoding;
 use parquet::column::writer::ColumnCloseResult;
-use parquet::file::metadata::{LevelHistogram, PageEncodingStats};
-use parquet::file::statistics::{Statistics, ValueStatistics};
+use parquet::file::metadata::LevelHistogram;
 use parquet::schema::types::ColumnDescPtr;
 
 use crate::levels::{put_levels, Presence};
@@ -128,22 +127,12 @@ impl NumberColumn {
     /// When a page is too large for the format.
     pub fn finish(&mut self, column: ColumnDescPtr) -> Result<(Vec<u8>, ColumnCloseResult)> {
         self.end_page()?;
-        let encoding = PageEncodingStats {
-            page_type: PageType::DATA_PAGE,
-            encoding: Encoding::DELTA_BINARY_PACKED,
-            count: i32::try_from(self.pages.len())?,
-        };
-        let (least, greatest) = self.page.range.take().unzip();
-        let told = ValueStatistics::new(least, greatest, None, Some(self.nulls), false)
-            .with_backwards_compatible_min_max(true);
         let there = self.rows - self.nulls;
         let levels = [i64::try_from(self.nulls)?, i64::try_from(there)?];
         let levels = self.nullable.then(|| LevelHistogram::from(levels.to_vec()));
-        let finished = self.pages.finish(column, None, |metadata| {
-            metadata
-                .set_page_encoding_stats(vec![encoding])
-                .set_statistics(Statistics::Int64(told))
-                .set_definition_level_histogram(levels)
+        let range = self.page.range.take();
+        let finished = self.pages.finish_numbers(column, range, self.nulls, |metadata| {
+            metadata.set_definition_level_histogram(levels)
         })?;
         (self.nulls, self.rows) = (0, 0);
         Ok(finished)

@@ -2,10 +2,11 @@
 //! <https://parquet.apache.org/docs/file-format/data-pages/>.
 
 use anyhow::{Context, Result};
-use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::basic::{Compression, Encoding, PageType, ZstdLevel};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
-use parquet::file::metadata::{ColumnChunkMetaData, ColumnChunkMetaDataBuilder};
+use parquet::file::metadata::{ColumnChunkMetaData, ColumnChunkMetaDataBuilder, PageEncodingStats};
+use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 
@@ -107,13 +108,34 @@ impl Pages {
         Ok(())
     }
 
-    pub fn len(&self) -> usize {
-        self.ready.len()
-    }
-
     /// Memory size in bytes.
     pub fn memory_size(&self) -> usize {
         self.bytes
+    }
+
+    /// As [`Pages::finish`], of numbers within `range`.
+    ///
+    /// # Errors
+    /// When a page is too large for the format.
+    pub fn finish_numbers(
+        &mut self,
+        column: ColumnDescPtr,
+        range: Option<(i64, i64)>,
+        nulls: u64,
+        tell: impl FnOnce(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder,
+    ) -> Result<(Vec<u8>, ColumnCloseResult)> {
+        let encoding = PageEncodingStats {
+            page_type: PageType::DATA_PAGE,
+            encoding: self.encoding,
+            count: i32::try_from(self.ready.len())?,
+        };
+        let (least, greatest) = range.unzip();
+        let told = ValueStatistics::new(least, greatest, None, Some(nulls), false)
+            .with_backwards_compatible_min_max(true);
+        self.finish(column, None, |metadata| {
+            let numbers = metadata.set_page_encoding_stats(vec![encoding]);
+            tell(numbers.set_statistics(Statistics::Int64(told)))
+        })
     }
 
     /// Returns the column's chunk of the row group and its metadata for the footer, to which `tell` may add. Then a new

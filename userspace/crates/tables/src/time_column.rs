@@ -5,10 +5,8 @@
 //! (`PLAIN`), and the compressor finds which of their bytes are alike.
 
 use anyhow::Result;
-use parquet::basic::{Encoding, PageType};
+use parquet::basic::Encoding;
 use parquet::column::writer::ColumnCloseResult;
-use parquet::file::metadata::PageEncodingStats;
-use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::schema::types::ColumnDescPtr;
 
 use crate::pages::{Codec, Pages, PAGE_ROWS};
@@ -66,17 +64,7 @@ impl TimeColumn {
     /// When a page is too large for the format.
     pub fn finish(&mut self, column: ColumnDescPtr) -> Result<(Vec<u8>, ColumnCloseResult)> {
         self.end_page()?;
-        let encoding = PageEncodingStats {
-            page_type: PageType::DATA_PAGE,
-            encoding: Encoding::PLAIN,
-            count: i32::try_from(self.pages.len())?,
-        };
-        let (least, greatest) = self.range.take().unzip();
-        let told = ValueStatistics::new(least, greatest, None, Some(0), false)
-            .with_backwards_compatible_min_max(true);
-        self.pages.finish(column, None, |metadata| {
-            metadata.set_page_encoding_stats(vec![encoding]).set_statistics(Statistics::Int64(told))
-        })
+        self.pages.finish_numbers(column, self.range.take(), 0, |metadata| metadata)
     }
 }
 
@@ -90,6 +78,7 @@ mod tests {
     use arrow_schema::{DataType, Field, Schema};
     use bytes::Bytes;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use parquet::file::statistics::Statistics;
 
     use super::*;
     use crate::file_writer;
