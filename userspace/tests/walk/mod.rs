@@ -13,6 +13,7 @@ mod golden_few;
 mod golden_found;
 mod golden_functions;
 mod golden_goroutines;
+mod golden_greetings;
 mod golden_handoffs;
 mod golden_helpers;
 mod golden_in_turn;

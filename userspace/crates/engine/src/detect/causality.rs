@@ -9,6 +9,7 @@
 //! The invariant: a child begins between its parent's receipt and its parent's answer. It is checked when the child
 //! is found ([`Causality::parent_of`]), and once more where rows are written (`attribute/numbers.rs`).
 
+mod back;
 mod evidence;
 mod services;
 
@@ -22,15 +23,14 @@ use crate::detect::lifecycle::{Clock, Patience};
 use crate::detect::programs::Programs;
 use crate::event::Object;
 use crate::ownership::adjacent::{
-    given_after, given_next, moved_nothing_else, placed_before, taken_before, Adjacency, Given,
+    given_after, moved_nothing_else, placed_before, taken_before, Adjacency, Given,
 };
-use crate::ownership::handed::{
-    handed_back, handed_by_several, handed_through, is_task, rested_for_work,
-};
+use crate::ownership::handed::{handed_by_several, handed_through, is_task};
 use crate::ownership::in_order::Placed;
 use crate::ownership::marks::{Mark, MarkKind, Question};
-use crate::timeline::gallop::{count_before, last_before};
+use crate::timeline::gallop::last_before;
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
+use back::{back, By};
 pub(super) use evidence::{Asking, Heard, Judged};
 use evidence::{Begun, Evidence, Taken};
 use rpcprobe_assign::{Served, Step, Turn};
@@ -124,6 +124,31 @@ impl Causality {
             std::iter::once(thread).chain(askers(world, thread, asked_ns).map(|(id, _)| id));
         let own = askers.find_map(|id| self.services.own(id));
         Some(Asking { process, thread, asked_ns, begun, own, place })
+    }
+
+    /// What is known about the parent of the request that begins with `bytes`, if these follow an earlier part for which
+    /// no answer has come: that part was asked for a question that has been answered since, and the thread has taken in
+    /// another one. `None`: they are asked for the same question as the earlier part, or it is not known for which.
+    pub(super) fn goes_on_for(
+        &mut self,
+        world: &World,
+        asking: &Asking,
+        bytes: &Transfer,
+    ) -> Option<Asking> {
+        let of = asking.begun.and_then(|begun| match self.told(asking, begun.taken) {
+            Belongs::To(asked) => Some(asked),
+            Belongs::ToNone | Belongs::Untold => None,
+        });
+        let of = of.or(asking.own)?;
+        let now = self.services.own(bytes.thread).filter(|now| *now != of)?;
+        let received_ns = self.services.named(&now)?.received_ns;
+        let answered_ns = self.services.named(&of)?.answered_ns?;
+        if answered_ns > received_ns || received_ns > bytes.enter_ns {
+            return None;
+        }
+        self.heard(asking);
+        let place = Place { first: bytes.from, ..asking.place? };
+        self.asks(world, (bytes.thread, bytes.enter_ns), None, Some(place))
     }
 
     /// What a thread had just taken in at `at_ns`: a question that its process serves, or the answer to a request that
@@ -402,89 +427,6 @@ fn was_handed(world: &World, (thread, at_ns): (ThreadId, u64)) -> bool {
 fn rivals(world: &World, (thread, at_ns): (ThreadId, u64)) -> Vec<(ThreadId, u64)> {
     let before = last_before(&world.thread(thread).marks.list, |mark| mark.exit_ns <= at_ns);
     handed_by_several(world, thread, before.map_or(0, |mark| mark.exit_ns), at_ns)
-}
-
-/// An answer that was handed back.
-struct Back {
-    /// The task that was given the answer, followed by the tasks that had handed it the work; each with the time when
-    /// it asked or handed on.
-    to: Vec<(ThreadId, u64)>,
-    woken_ns: u64,
-    by: By,
-}
-
-/// How the task that was given an answer is connected with the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    /// It had asked itself, or had handed on what was asked.
-    HandOver,
-    /// The same, but it is one of several tasks that may have done so.
-    Rival,
-    /// No connection is known.
-    Nothing,
-}
-
-/// The task to which an answer was handed back: the task that asked, or a task that handed it the work, or may have
-/// handed it the work; otherwise another task that serves requests.
-fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
-    let asker = (asking.thread, asking.asked_ns);
-    if !is_task(world, asking.thread) && !works_for_others(world, asking, heard) {
-        return None;
-    }
-    let rivals = rivals(world, asker);
-    let by = if rivals.is_empty() { By::HandOver } else { By::Rival };
-    let firsts = if rivals.is_empty() { vec![asker] } else { rivals };
-    let chain = |first: (ThreadId, u64)| -> Vec<(ThreadId, u64)> {
-        let mut chain = vec![first];
-        match by {
-            By::HandOver => chain.extend(askers(world, first.0, first.1)),
-            // It asks for its own questions, whichever task woke it.
-            _ if world.thread(first.0).marks.takes_questions() => {}
-            _ => chain.extend(handed_through(world, first.0, (0, first.1))),
-        }
-        chain
-    };
-    let chains: Vec<_> = firsts.into_iter().map(chain).collect();
-    let given = || handed_back(world, (heard.thread, heard.exit_ns));
-    let known = given().find_map(|(id, woken_ns)| {
-        let to = chains.iter().find_map(|chain| {
-            let place =
-                chain.iter().position(|(by, asked_ns)| *by == id && *asked_ns < woken_ns)?;
-            Some(chain[place..].to_vec())
-        })?;
-        Some(Back { to, woken_ns, by })
-    });
-    known.or_else(|| {
-        let (id, woken_ns) = given().next().filter(|(id, _)| world.thread(*id).marks.serves())?;
-        Some(Back { to: vec![(id, woken_ns)], woken_ns, by: By::Nothing })
-    })
-}
-
-/// Whether a thread asked for work that others had handed it, and heard one answer alone. Such a thread takes in no
-/// questions, and a thread with a question has ended its last rest before it asked. A thread that answers questions
-/// itself asks for what it has taken in.
-fn works_for_others(world: &World, asking: &Asking, heard: &Heard) -> bool {
-    let marks = &world.thread(heard.thread).marks;
-    let last = count_before(&marks.list, |mark| mark.exit_ns < heard.exit_ns);
-    let mut at_once = marks.list.range(last..).take_while(|mark| mark.exit_ns == heard.exit_ns);
-    let alone = at_once.next().is_some_and(|mark| world.messages_of(mark) <= 1);
-    let alone = alone && at_once.next().is_none();
-    let rest = rested_for_work(world, asking.thread, (0, asking.asked_ns)).flatten();
-    let told = rest.and_then(|rest| rest.wake).filter(|told| told.by_waker());
-    heard.thread == asking.thread
-        && !marks.serves()
-        && alone
-        && told.is_some_and(|told| world.works_for(told.waker, told.at_ns).is_some())
-}
-
-impl Back {
-    /// What the first of these tasks that gives out an answer gave out next.
-    fn given(&self, world: &World) -> Given {
-        let given = || self.to.iter().map(|(id, _)| given_next(world, *id, self.woken_ns));
-        let is_answer = |given: &Given| matches!(given, Given::Answer { .. });
-        let not_yet = || given().find(|given| *given == Given::NotYet);
-        given().find(is_answer).or_else(not_yet).unwrap_or(Given::Nothing)
-    }
 }
 
 /// The step of a thread at `ns`, when one of its calls began or ended.

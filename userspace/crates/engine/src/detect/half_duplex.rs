@@ -177,8 +177,14 @@ impl HalfDuplex {
         if let Some(turn) = self.turns.get_mut(&key) {
             // A call's record comes when it ends: the answer may have been read before.
             if !turn.reads.iter().any(|(_, read)| read.exit_ns <= bytes.enter_ns) {
-                turn.to = turn.to.max(bytes.to);
-                turn.empty += u64::from(bytes.empty);
+                let asking = turn.asking;
+                match asking.and_then(|asking| book.causality.goes_on_for(world, &asking, &bytes)) {
+                    Some(asking) => turn.begin_again(asking, &bytes),
+                    None => {
+                        turn.to = turn.to.max(bytes.to);
+                        turn.empty += u64::from(bytes.empty);
+                    }
+                }
                 return;
             }
             turn.reads.retain(|(_, read)| read.exit_ns <= bytes.enter_ns);
@@ -204,6 +210,7 @@ impl HalfDuplex {
             client: bytes.thread,
             process,
             life: Life::asked(bytes.enter_ns),
+            first: bytes.from,
             from: bytes.from,
             to: bytes.to,
             empty: u64::from(bytes.empty),

@@ -168,7 +168,7 @@ impl World {
                 known(taken.map(|taken| taken.by(call.enter_ns)))
             }
             MarkKind::Asks => self.works_for(thread, call.enter_ns),
-            MarkKind::Hears => self.channels.get(&asked).and_then(|channel| channel.asked_for),
+            MarkKind::Hears => self.asks_for(asked),
         };
         let channel = self.channels.entry(asked).or_default();
         match kind {
@@ -209,6 +209,17 @@ impl World {
         });
         if kind == MarkKind::Answers {
             self.heard_for_it(thread);
+        }
+    }
+
+    /// The question for whose sake the last one was asked on a channel, and whether that is sure. If nothing has been
+    /// asked yet, the other end greets: what its connection was opened for.
+    fn asks_for(&self, asked: Object) -> Option<(Question, bool)> {
+        let channel = self.channels.get(&asked)?;
+        let greets = channel.connected.filter(|_| channel.first_since_connected_ns.is_none());
+        match greets {
+            Some(opened) => self.works_for(opened.thread, opened.enter_ns),
+            None => channel.asked_for,
         }
     }
 

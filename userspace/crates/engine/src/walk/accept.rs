@@ -189,8 +189,33 @@ impl Walk<'_> {
         })
     }
 
-    /// Step back through the call that accepted the request's connection, if the thread did not sleep in it.
-    /// `None`: what the thread did before leads to the client by itself.
+    /// The calls that accepted and opened the connection that `call` accepts: the request's own, or one that a thread
+    /// of the request has opened for it. What an explored thread does with the latter is for the request, even before
+    /// it reads anything (it may greet).
+    fn accepted_by(&self, thread: ThreadId, call: &Call) -> Option<(Opening, Opening)> {
+        let is_it =
+            |accepted: &Opening| accepted.thread == thread && accepted.enter_ns == call.enter_ns;
+        let own = self.openings().filter(|(accepted, _)| is_it(accepted));
+        if let Some((accepted, connected)) = own {
+            return Some((accepted, connected?));
+        }
+        if !self.applies(Rule::Accept) || self.search.members.contains(&thread) {
+            return None;
+        }
+        let channel = self.world.channel_of(call.io.as_ref()?.object.ino)?;
+        let reverse = channel.reverse.and_then(|reverse| self.world.channels.get(&reverse));
+        let both = || [Some(channel), reverse].into_iter().flatten();
+        let accepted = both().find_map(|channel| channel.accepted).filter(is_it)?;
+        let connected = both().find_map(|channel| channel.connected)?;
+        let (opener, opened_ns) = (connected.thread, connected.enter_ns);
+        let for_it = self.search.members.contains(&opener)
+            && !self.before_asked(opener, opened_ns)
+            && !matches!(self.turn(opener, opened_ns), Some(Turn::Others { .. }));
+        for_it.then_some((accepted, connected))
+    }
+
+    /// Step back through the call that accepted the request's connection, or another connection that was opened for
+    /// it, if the thread did not sleep in the call. `None`: what the thread did before leads to the client by itself.
     pub(super) fn accept_without_sleep(
         &mut self,
         thread: ThreadId,
@@ -199,10 +224,8 @@ impl Walk<'_> {
         at_ns: u64,
     ) -> Option<Step> {
         call.accepted_of_ns()?;
-        let (accepted, connected) = self.openings()?;
-        let connected = connected?;
-        let is_it = accepted.thread == thread && accepted.enter_ns == call.enter_ns;
-        if !is_it || connected.enter_ns < self.goal.start_ns {
+        let (accepted, connected) = self.accepted_by(thread, call)?;
+        if connected.enter_ns < self.goal.start_ns {
             return None;
         }
         // Unix sockets do not report this time: the connection was there when connect() returned, at the latest.

@@ -215,7 +215,7 @@ impl Turn {
         let made_for = MadeFor { asking, heard, program, ..MadeFor::default() };
         let server_thread = self.reader(world).map(|(_, read)| read.thread);
         let request = Request {
-            request_id: book.causality.id_of((self.object, self.from)),
+            request_id: book.causality.id_of((self.object, self.first)),
             complete: reason.is_none(),
             reason,
             client: Some(end_of(world, client, end_ns)),
@@ -320,7 +320,7 @@ impl Turn {
         let (asking, program) = (self.asking, self.parent);
         let made_for = MadeFor { asking, program, ..MadeFor::default() };
         let request = Request {
-            request_id: book.causality.id_of((self.object, self.from)),
+            request_id: book.causality.id_of((self.object, self.first)),
             complete: false,
             reason: Some(reason),
             client: Some(end_of(world, self.client, end_ns)),

@@ -22,6 +22,8 @@ pub(super) struct Turn {
     pub(super) process: ProcessId,
     /// From the begin of its first write to what ended it.
     pub(super) life: Life<Ended>,
+    /// Number of the first byte since the answer before. The server may have begun with it.
+    pub(super) first: u64,
     pub(super) from: u64,
     pub(super) to: u64,
     /// Number of datagrams without payload among these.
@@ -38,6 +40,16 @@ pub(super) struct Turn {
 }
 
 impl Turn {
+    /// Begins again with `bytes`: what came before had been asked for a question that has been answered without it.
+    pub(super) fn begin_again(&mut self, asking: Asking, bytes: &Transfer) {
+        self.client = bytes.thread;
+        self.life = Life::asked(bytes.enter_ns);
+        (self.from, self.to) = (bytes.from, bytes.to);
+        self.empty = u64::from(bytes.empty);
+        self.opened = None;
+        self.asking = Some(asking);
+    }
+
     pub(super) fn may_be_answered_on(&self, object: Object) -> bool {
         match self.reverse {
             Some(reverse) => object == reverse,
