@@ -8,6 +8,7 @@ mod golden_arrivals;
 mod golden_attach;
 mod golden_batches;
 mod golden_calls;
+mod golden_closes;
 mod golden_datagrams;
 mod golden_few;
 mod golden_found;

@@ -14,6 +14,7 @@ mod asking;
 mod astray;
 mod futex_roles;
 mod goal;
+mod greeting;
 mod handed_since;
 mod helpers;
 mod in_turn;

@@ -189,6 +189,9 @@ impl HalfDuplex {
             }
             turn.reads.retain(|(_, read)| read.exit_ns <= bytes.enter_ns);
             turn.life.end(Ended::AskedAgain, bytes.enter_ns);
+            if let Some(asking) = &turn.asking {
+                book.causality.heard(asking);
+            }
         }
         // A call's record comes when it ends. An answer that another thread read meanwhile belongs to this message.
         let answers = |on: &Object, read: &Transfer| {

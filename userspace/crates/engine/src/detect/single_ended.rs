@@ -137,7 +137,7 @@ impl Detect for SingleEnded {
             Seen::Moved { thread, process, call, io } => {
                 self.moved(world, (process, thread), call, io, book);
             }
-            Seen::Over { process, over } => self.over(world, process, over),
+            Seen::Over { process, over } => self.over(world, process, over, book),
             _ => {}
         }
     }
@@ -269,13 +269,15 @@ impl SingleEnded {
     }
 
     /// A server that has closed a connection, or sends nothing more, has answered what it will answer there. The record
-    /// of another thread's write may be late.
-    fn over(&mut self, world: &World, process: ProcessId, over: &Over) {
+    /// of another thread's write may be late. What is unanswered may be the rest of a question that was answered before
+    /// all of it was read (php-fpm reads the end of FastCGI's input last), or a question that has no answer.
+    fn over(&mut self, world: &World, process: ProcessId, over: &Over, book: &mut Book) {
         let read = match over.sends {
             true => world.channels.get(&over.channel).and_then(|channel| channel.reverse),
             false => Some(over.channel),
         };
         let Some(read) = read.filter(|_| over.by != EndedBy::Peer) else { return };
+        book.causality.services.end_all(process, read, over.at_ns);
         if let Some(served) = self.served.get_mut(&(process, read)) {
             if served.closed_ns.is_none() {
                 served.closed_ns = Some(world.now_ns);

@@ -185,13 +185,27 @@ impl World {
             let sakes = &mut self.channels.entry(of.object).or_default().sakes;
             sakes.push_back(Sake { of, thread, exit_ns: call.exit_ns });
         }
+        let marks = &mut self.threads[thread as usize].marks;
+        marks.takes |= kind == MarkKind::Takes;
+        marks.answers |= kind == MarkKind::Answers;
+        self.leave_mark(thread, call, (kind, moved), (of, sure));
+        if kind == MarkKind::Answers {
+            self.heard_for_it(thread);
+        }
+    }
+
+    fn leave_mark(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        (kind, moved): (MarkKind, Question),
+        (of, sure): (Option<Question>, bool),
+    ) {
         let of_thread = &mut self.threads[thread as usize];
         let (rests, polls) = (of_thread.rests, of_thread.polls);
         let marks = &mut of_thread.marks;
-        marks.turns += u64::from(kind != MarkKind::Takes);
-        marks.takes |= kind == MarkKind::Takes;
-        marks.answers |= kind == MarkKind::Answers;
         let takes_in = matches!(kind, MarkKind::Takes | MarkKind::Hears);
+        marks.turns += u64::from(kind != MarkKind::Takes);
         marks.taken += u64::from(takes_in);
         marks.given += u64::from(!takes_in);
         marks.list.push_back(Mark {
@@ -207,9 +221,26 @@ impl World {
             taken: marks.taken,
             given: marks.given,
         });
-        if kind == MarkKind::Answers {
-            self.heard_for_it(thread);
+    }
+
+    /// A thread has closed a connection, of which one direction carries questions and the other answers. If the last
+    /// question has not been answered, this is all the answer it gets (MySQL's COM_QUIT has none).
+    pub(crate) fn mark_close(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        [asked, answers]: [Object; 2],
+    ) {
+        let Some(taken) = self.channels.get(&asked).and_then(|channel| channel.taken) else {
+            return;
+        };
+        let of = taken.by(call.enter_ns);
+        if self.is_answered_before(&of, call.enter_ns) {
+            return;
         }
+        let end = self.channels.get(&answers).and_then(|known| Some(known.writes.back()?.to));
+        let nothing = Question { object: answers, from: end.unwrap_or(0), to: end.unwrap_or(0) };
+        self.leave_mark(thread, call, (MarkKind::Answers, nothing), (Some(of), true));
     }
 
     /// The question for whose sake the last one was asked on a channel, and whether that is sure. If nothing has been

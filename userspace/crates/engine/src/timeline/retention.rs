@@ -81,6 +81,7 @@ impl World {
             trim(&mut thread.marks.list, 1, |mark| mark.exit_ns < horizon_ns);
             trim(&mut thread.polled, POLLS_KEPT, |(_, exit_ns)| *exit_ns < horizon_ns);
             trim(&mut thread.marks.opens, 0, |enter_ns| *enter_ns < horizon_ns);
+            trim(&mut thread.accepts, 0, |(enter_ns, _)| *enter_ns < horizon_ns);
             trim(&mut thread.woke, 0, |(at_ns, _)| *at_ns < horizon_ns);
             trim(&mut thread.woken_again, 0, |(at_ns, _)| *at_ns < horizon_ns);
             trim(&mut thread.faults, 1, |span| span.end_ns < horizon_ns);

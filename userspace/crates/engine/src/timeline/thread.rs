@@ -150,6 +150,8 @@ pub struct Thread {
     pub on_cpu: Option<u32>,
     /// Calls that moved messages.
     pub marks: Marks,
+    /// When its calls began that accepted connections, and the channels on which the questions come.
+    pub accepts: VecDeque<(u64, Object)>,
     /// For a runtime's task: when it was woken once more after a wake-up, without a sleep in between, and by which
     /// thread.
     pub woken_again: VecDeque<(u64, ThreadId)>,

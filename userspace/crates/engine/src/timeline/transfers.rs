@@ -41,7 +41,7 @@ impl World {
             self.connected.insert(socket, opening);
             self.threads[thread as usize].marks.opened(call.enter_ns);
         } else if call.nr == syscall::NR_CLOSE {
-            self.close(thread, socket, call.enter_ns);
+            self.close(thread, socket, call);
         } else if call.nr == syscall::NR_SHUTDOWN && io.is_write && call.ret == 0 {
             self.gave_end(socket, call.enter_ns);
         } else if finds_end(call) {
@@ -49,14 +49,22 @@ impl World {
         }
     }
 
-    /// A direction of the connection of that socket, if bytes were moved through it.
-    pub(crate) fn channel_of(&self, socket: u64) -> Option<&Channel> {
-        self.channels.get(&self.sockets.get(&socket)?.channel)
+    /// The channel on which the questions of the connection come that a thread's call has accepted, if bytes were moved
+    /// through it.
+    pub(crate) fn accepted_by(&self, thread: ThreadId, call: &Call) -> Option<&Channel> {
+        call.accepted_of_ns()?;
+        let accepts = &self.thread(thread).accepts;
+        let at = count_before(accepts, |(enter_ns, _)| *enter_ns < call.enter_ns);
+        let (_, object) = accepts.get(at).filter(|(enter_ns, _)| *enter_ns == call.enter_ns)?;
+        let channel = self.channels.get(object)?;
+        // Another connection may have the same ports since.
+        let same = |accepted: Opening| accepted.enter_ns == call.enter_ns;
+        channel.accepted.is_some_and(same).then_some(channel)
     }
 
     /// A process closes its descriptor of a socket. This ends the connection if the process was the last to move
     /// anything on it. A process that was not may have passed the connection on, as a server that forks does.
-    fn close(&mut self, thread: ThreadId, socket: u64, at_ns: u64) {
+    fn close(&mut self, thread: ThreadId, socket: u64, call: &Call) {
         let Some(&End { channel: object, sends, ended }) = self.sockets.get(&socket) else {
             return;
         };
@@ -81,8 +89,13 @@ impl World {
         }
         let receives = if sends { reverse } else { Some(object) };
         let by_peer = ended.is_some_and(|ended| self.is_by_peer(ended, receives));
+        let at_ns = call.enter_ns;
         let over = Over { channel: object, sends, by_peer, by: EndedBy::Close, at_ns };
         self.over = Some(over).filter(|_| !is_shared);
+        if let (Some(reverse), false) = (reverse, is_shared) {
+            let ends = if sends { [reverse, object] } else { [object, reverse] };
+            self.mark_close(thread, call, ends);
+        }
     }
 
     /// A process sends nothing more through a socket.
@@ -162,8 +175,9 @@ impl World {
                 channel.maybe_written_ns = Some(lost_ns.map_or(begun_ns, |ns| ns.min(begun_ns)));
             }
             if is_first || is_opened {
-                self.note_connection(io, begun_ns);
+                self.note_connection(io);
             }
+            self.note_asked(io, begun_ns);
             if is_first && io.object.is_datagram() {
                 self.note_flow(io, begun_ns);
             }
@@ -190,6 +204,11 @@ impl World {
                 channel.first_since_connected_ns = Some(begun_ns).filter(|_| io.is_write);
             } else {
                 channel.accepted = accepted;
+                if let Some(accepted) = accepted {
+                    let accepts = &mut self.threads[accepted.thread as usize].accepts;
+                    let at = count_before(accepts, |(enter_ns, _)| *enter_ns < accepted.enter_ns);
+                    accepts.insert(at, (accepted.enter_ns, asked));
+                }
             }
         }
         self.know_roles(asked, answer);
@@ -211,7 +230,7 @@ impl World {
 
     /// Notes the first bytes, as far as is remembered, that one end moves in one direction of a connection. From then
     /// on the other direction exists, too, even if nothing comes on it for long.
-    fn note_connection(&mut self, io: &Io, begun_ns: u64) {
+    fn note_connection(&mut self, io: &Io) {
         if io.socket != 0 {
             let end = End { channel: io.object, sends: io.is_write, ended: None };
             self.sockets.insert(u64::from(io.socket), end);
@@ -220,11 +239,15 @@ impl World {
         for (object, other) in [(io.object, reverse), (reverse, io.object)] {
             self.channels.entry(object).or_default().reverse = Some(other);
         }
-        // A read of the other direction may be reported before the call that asks has ended.
-        let heard_ns = self.channels[&reverse].reads.front().map_or(NEVER, |read| read.exit_ns);
-        let channel = self.channels.entry(io.object).or_default();
-        if io.is_write && channel.connected.is_some() && begun_ns <= heard_ns {
-            channel.first_since_connected_ns.get_or_insert(begun_ns);
+    }
+
+    /// Notes when the first question on a connection began. (A read of the answer, or of a greeting, may be reported
+    /// before.)
+    fn note_asked(&mut self, io: &Io, begun_ns: u64) {
+        if let Some(channel) = self.channels.get_mut(&io.object).filter(|_| io.is_write) {
+            if channel.connected.is_some() {
+                channel.first_since_connected_ns.get_or_insert(begun_ns);
+            }
         }
     }
 

@@ -31,7 +31,7 @@ impl Walk<'_> {
         let channel = self.world.channels.get(&asked.object)?;
         let own = channel.accepted?;
         let is_own = (own.thread, own.enter_ns) == (thread, call.enter_ns);
-        if is_own || self.opened_by(call) == Some(t.process) {
+        if is_own || self.opener(thread, call) == Some(t.process) {
             return None;
         }
         let read = self.first_read?;
@@ -53,10 +53,8 @@ impl Walk<'_> {
     }
 
     /// The process that opened the connection which a call has accepted, if that is known.
-    fn opened_by(&self, call: &Call) -> Option<ProcessId> {
-        let channel = self.world.channel_of(call.io.as_ref()?.object.ino)?;
-        let reverse = channel.reverse.and_then(|reverse| self.world.channels.get(&reverse));
-        let opened = channel.connected.or_else(|| reverse?.connected)?;
+    fn opener(&self, thread: ThreadId, call: &Call) -> Option<ProcessId> {
+        let opened = self.world.accepted_by(thread, call)?.connected?;
         Some(self.world.thread(opened.thread).process)
     }
 
@@ -190,28 +188,31 @@ impl Walk<'_> {
     }
 
     /// The calls that accepted and opened the connection that `call` accepts: the request's own, or one that a thread
-    /// of the request has opened for it. What an explored thread does with the latter is for the request, even before
-    /// it reads anything (it may greet).
-    fn accepted_by(&self, thread: ThreadId, call: &Call) -> Option<(Opening, Opening)> {
-        let is_it =
-            |accepted: &Opening| accepted.thread == thread && accepted.enter_ns == call.enter_ns;
-        let own = self.openings().filter(|(accepted, _)| is_it(accepted));
+    /// of the request has opened to another server for it. What that server does with the latter is for the request,
+    /// even before it reads anything (it may greet).
+    fn openings_by(&self, thread: ThreadId, call: &Call) -> Option<(Opening, Opening)> {
+        let own = self.openings().filter(|(accepted, _)| {
+            (accepted.thread, accepted.enter_ns) == (thread, call.enter_ns)
+        });
         if let Some((accepted, connected)) = own {
             return Some((accepted, connected?));
         }
-        if !self.applies(Rule::Accept) || self.search.members.contains(&thread) {
+        let process = self.world.thread(thread).process;
+        if !self.applies(Rule::Accept) || Some(process) == self.goal.server_process {
             return None;
         }
-        let channel = self.world.channel_of(call.io.as_ref()?.object.ino)?;
-        let reverse = channel.reverse.and_then(|reverse| self.world.channels.get(&reverse));
-        let both = || [Some(channel), reverse].into_iter().flatten();
-        let accepted = both().find_map(|channel| channel.accepted).filter(is_it)?;
-        let connected = both().find_map(|channel| channel.connected)?;
+        let channel = self.world.accepted_by(thread, call)?;
+        let (accepted, connected) = (channel.accepted?, channel.connected?);
+        self.is_opened_for_it(&connected).then_some((accepted, connected))
+    }
+
+    /// Whether a thread of the request opened that connection for it.
+    pub(super) fn is_opened_for_it(&self, connected: &Opening) -> bool {
         let (opener, opened_ns) = (connected.thread, connected.enter_ns);
-        let for_it = self.search.members.contains(&opener)
+        opened_ns >= self.goal.start_ns
+            && self.search.members.contains(&opener)
             && !self.before_asked(opener, opened_ns)
-            && !matches!(self.turn(opener, opened_ns), Some(Turn::Others { .. }));
-        for_it.then_some((accepted, connected))
+            && !matches!(self.turn(opener, opened_ns), Some(Turn::Others { .. }))
     }
 
     /// Step back through the call that accepted the request's connection, or another connection that was opened for
@@ -224,7 +225,7 @@ impl Walk<'_> {
         at_ns: u64,
     ) -> Option<Step> {
         call.accepted_of_ns()?;
-        let (accepted, connected) = self.accepted_by(thread, call)?;
+        let (accepted, connected) = self.openings_by(thread, call)?;
         if connected.enter_ns < self.goal.start_ns {
             return None;
         }

@@ -48,35 +48,41 @@ struct Heard<'w> {
     /// Number of the byte after the answer.
     to: u64,
     child: &'w Child,
+    /// It is certain that the child was made for the request that is walked.
+    sure: bool,
+    /// It was made for the request itself, not for one that was made for it.
+    direct: bool,
 }
+
+/// Limit of the servers between the request that is walked and a request that was made for its sake.
+const MOST_TIERS: usize = 8;
 
 /// The requests that were made for the request that is walked.
 pub(super) struct Made<'w> {
     all: &'w Children,
     /// The id of the request that is walked.
     id: u64,
-    /// In order of thread and time.
+    /// Also of what was made for these, and so on: the path may come to their threads without having led through the
+    /// answers in between. (A server that has answered closes the connection, and its client waits for that.) In order
+    /// of thread and time.
     heard: Vec<Heard<'w>>,
 }
 
 impl<'w> Made<'w> {
     pub(super) fn of(world: &World, all: &'w Children, id: u64) -> Made<'w> {
         let mut heard = Vec::new();
-        for child in all.0.get(&id).into_iter().flatten() {
-            let asked = child.goal.messages.first().map(|asked| asked.object);
-            let answers = child.goal.messages.iter().filter(|m| Some(m.object) != asked);
-            for answer in answers {
-                let Some(channel) = world.channels.get(&answer.object) else { continue };
-                if channel.is_written {
-                    let reads = Channel::overlapping(&channel.reads, answer.from, answer.to);
-                    heard.extend(reads.map(|read| Heard {
-                        thread: read.thread,
-                        enter_ns: read.enter_ns,
-                        exit_ns: read.exit_ns,
-                        to: answer.to,
-                        child,
-                    }));
-                }
+        let mut made = vec![(id, true)];
+        for tier in 0..MOST_TIERS {
+            let children = { made.iter() }
+                .flat_map(|(id, sure)| all.0.get(id).into_iter().flatten().map(|of| (of, *sure)));
+            let children: Vec<_> =
+                children.map(|(child, by_sure)| (child, child.sure && by_sure)).collect();
+            for (child, sure) in &children {
+                push_heard(world, child, (*sure, tier == 0), &mut heard);
+            }
+            made = children.iter().map(|(child, sure)| (child.id, *sure)).collect();
+            if made.is_empty() {
+                break;
             }
         }
         // If one call read several answers, the last of them was waited for.
@@ -95,11 +101,35 @@ impl<'w> Made<'w> {
         self.all.0.get(&self.id).is_some_and(|children| children.iter().any(of_child))
     }
 
-    /// The child whose answer the thread read just before that time.
-    fn heard_at(&self, thread: ThreadId, at_ns: u64) -> Option<&'w Child> {
+    /// The request whose answer the thread read just before that time.
+    fn heard_at(&self, thread: ThreadId, at_ns: u64) -> Option<&Heard<'w>> {
         let before = |heard: &Heard| (heard.thread, heard.exit_ns) < (thread, at_ns);
         let next = self.heard.get(self.heard.partition_point(before))?;
-        (next.thread == thread && next.enter_ns < at_ns).then_some(next.child)
+        (next.thread == thread && next.enter_ns < at_ns).then_some(next)
+    }
+}
+
+/// Adds the calls by which the answer to a child was read.
+fn push_heard<'w>(
+    world: &World,
+    child: &'w Child,
+    (sure, direct): (bool, bool),
+    heard: &mut Vec<Heard<'w>>,
+) {
+    let asked = child.goal.messages.first().map(|asked| asked.object);
+    for answer in child.goal.messages.iter().filter(|m| Some(m.object) != asked) {
+        let channel = world.channels.get(&answer.object);
+        let Some(channel) = channel.filter(|channel| channel.is_written) else { continue };
+        let reads = Channel::overlapping(&channel.reads, answer.from, answer.to);
+        heard.extend(reads.map(|read| Heard {
+            thread: read.thread,
+            enter_ns: read.enter_ns,
+            exit_ns: read.exit_ns,
+            to: answer.to,
+            child,
+            sure,
+            direct,
+        }));
     }
 }
 
@@ -111,6 +141,7 @@ struct Through {
     id: u64,
     goal: Goal,
     sure: bool,
+    direct: bool,
 }
 
 impl Walk<'_> {
@@ -122,7 +153,7 @@ impl Walk<'_> {
         at_ns: u64,
     ) -> Result<Option<Step>, NotYet> {
         let Some(through) = self.through(thread, at_ns) else { return Ok(None) };
-        let Through { id, goal, sure } = through;
+        let Through { id, goal, sure, direct } = through;
         let asked_ns = goal.start_ns;
         let asked = goal.messages.first().and_then(|asked| {
             let channel = self.world.channels.get(&asked.object)?;
@@ -151,7 +182,9 @@ impl Walk<'_> {
         self.note_more();
         self.trail = Trail::default();
         self.output.rule = Rule::Asked;
-        Ok(Some(Step::Joined(asker, asked_ns)))
+        // A server that a child was asked of is not of this request yet: what it had read leads there.
+        let go = if direct { Step::Joined } else { Step::Go };
+        Ok(Some(go(asker, asked_ns)))
     }
 
     /// The child whose answer the thread read just before that time, if the thread had turned to others, or rested,
@@ -171,8 +204,8 @@ impl Walk<'_> {
             return None;
         }
         match self.made.heard_at(thread, at_ns) {
-            Some(Child { id, goal, sure }) => {
-                Some(Through { id: *id, goal: goal.clone(), sure: *sure })
+            Some(Heard { child: Child { id, goal, .. }, sure, direct, .. }) => {
+                Some(Through { id: *id, goal: goal.clone(), sure: *sure, direct: *direct })
             }
             None => self.not_yet_found(thread, call),
         }
@@ -202,7 +235,7 @@ impl Walk<'_> {
             Message { object, from: first.from, to: last.to },
             Message { object: io.object, from, to: read.to },
         ];
-        Some(Through { id: NOT_FOUND, goal, sure: hears.sure && asks.sure })
+        Some(Through { id: NOT_FOUND, goal, sure: hears.sure && asks.sure, direct: true })
     }
 
     /// The mark and the transfer by which the call read the answer to what was asked for the request.

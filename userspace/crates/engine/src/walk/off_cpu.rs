@@ -86,6 +86,9 @@ impl<'w> Walk<'w> {
             if let Some(step) = self.served_since(thread, (off, wake), turn_ns, span, depth)? {
                 return Ok(step);
             }
+            if let Some(step) = self.greeted_from_memory(thread, off, wake, span, depth)? {
+                return Ok(step);
+            }
             if let Some(step) = self.through_waker(thread, off, wake, span, depth)? {
                 return Ok(step);
             }
