@@ -15,6 +15,9 @@ share that names a parent. Last, the requests found of those sent.
   *-proxy     Go's ReverseProxy, Node's http, Python's asyncio and threads, Rust's hyper on tokio:
               one request behind for each; *-tasks-*: with --tasks
   *-calls     sleeps, and asks several times, one after the other or twice at once
+  php-calls   nginx and php-fpm, 32 processes that serve a request each, over FastCGI. FastCGI has no
+              paths: a parent is right if it, or else its parent, has the number, and is as certain
+              as the less certain of the two
 
 Needs root and the languages and programs of the front ends; what is missing is skipped. Usage:
 run.py [--connections 1,4,32,256] [--requests N] [--levels 1] [FRONT ...]; rpcprobe from $RPCPROBE
@@ -49,7 +52,8 @@ WRITTEN_IN = {
     "tokio-tasks": ["cargo", [str(HERE / ".cache/tokio/release/front")]],
 }
 PROXIES = ("nginx", "nginx-keep", "haproxy", "haproxy-threads")
-FRONTS = [*PROXIES, *(f"{name}-{kind}" for name in WRITTEN_IN for kind in KINDS)]
+PHP = "php-calls"
+FRONTS = [*PROXIES, *(f"{name}-{kind}" for name in WRITTEN_IN for kind in KINDS), PHP]
 STEPS = {"proxy": ["c"], "calls": ["s3,c", "c,s2,p", "c,c", "s1,p"]}
 MOST_LIKELY_AND_WRONG = 0.01
 NGINX = """
@@ -65,6 +69,35 @@ http {{
     location / {{ proxy_pass http://behind; {headers} }}
   }}
 }}
+"""
+PHP_NGINX = """
+user root; daemon off; worker_processes 1; pid {directory}/pid; error_log {directory}/error;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; keepalive_requests 1000000;
+  server {{
+    listen 127.0.0.1:{port} backlog=1024;
+    location / {{
+      fastcgi_pass unix:{directory}/php.sock; fastcgi_read_timeout 60s;
+      fastcgi_param SCRIPT_FILENAME {script};
+      fastcgi_param REQUEST_METHOD $request_method; fastcgi_param REQUEST_URI $request_uri;
+      fastcgi_param BEHIND {behind};
+    }}
+  }}
+}}
+"""
+PHP_FPM = """
+[global]
+error_log={directory}/php.error
+daemonize=no
+[www]
+user=root
+group=root
+listen={directory}/php.sock
+listen.backlog=1024
+listen.mode=0666
+pm=static
+pm.max_children=32
 """
 HAPROXY = """
 global
@@ -112,8 +145,24 @@ def proxy_command(front, port, behind, directory):
     return ["nginx", "-c", conf]
 
 
+def php_command(port, behind, directory):
+    """The same for nginx with php-fpm, which ends with it."""
+    found = [shutil.which(path.name) for path in Path("/usr/sbin").glob("php-fpm*")]
+    if not (found and shutil.which("nginx")):
+        return None
+    directory.mkdir()
+    nginx, fpm = directory / "nginx.conf", directory / "fpm.conf"
+    words = {"directory": directory, "port": port, "behind": behind}
+    nginx.write_text(PHP_NGINX.format(script=HERE / "servers/front.php", **words))
+    fpm.write_text(PHP_FPM.format(**words))
+    both = 'setpriv --pdeathsig TERM "$0" -R -F -y "$1" 2>/dev/null & exec nginx -c "$2"'
+    return ["sh", "-c", both, found[0], str(fpm), str(nginx)]
+
+
 def command(front, port, behind, directory):
     """The command of a front end; `None` if its language or program is not installed."""
+    if front == PHP:
+        return php_command(port, behind, directory)
     if front in PROXIES:
         return proxy_command(front, port, behind, directory)
     name, _, kind = front.rpartition("-")
@@ -157,13 +206,18 @@ def capture(front, levels, connections, requests, directory):
 
 
 def judged(directory):
-    """[certainty, whether the parent is right] of each request that a front end made, and the
-    number of requests it received."""
+    """[certainty or None, whether the parent is right] of each request that a front end made, and
+    the number of requests it received."""
     table = str(directory / "requests.parquet")
     children = duckdb.execute(
-        """with r as (select *, regexp_extract(method, '/[rb]/(\\d+)', 1) as number from read_parquet($1))
-           select coalesce(c.parent_certainty, 'none'), p.number = c.number
+        """with r as (select *, coalesce(regexp_extract(method, '/[rb]/(\\d+)', 1), '') as number,
+             list_position(['guessed', 'likely', 'sure'], parent_certainty) as rank from read_parquet($1))
+           select case when p.number <> '' then c.parent_certainty
+                       when coalesce(g.number, '') = '' then null
+                       when c.rank < p.rank then c.parent_certainty else p.parent_certainty end,
+                  coalesce(nullif(p.number, ''), g.number) = c.number
            from r c left join r p on c.parent_request_id = p.request_id
+                    left join r g on p.parent_request_id = g.request_id
            where c.client_pid is not null and c.number <> ''""",
         [table],
     ).fetchall()

@@ -77,18 +77,27 @@ fn a_timer_is_pending_while_another_ends_the_rest() {
 }
 
 /// While the server rests, its helper works, which it had woken after reading the request: the helper may have the
-/// request.
+/// request. A server that asks nobody waits for no peer; another may wait for an answer.
 #[test]
 fn whoever_works_meanwhile_may_have_the_request() {
-    let (mut s, c, other) = begun();
-    taken(&mut s, &c);
-    s.wake(116, 1, 20, 21, 0);
-    s.switch(124, 3, IDLE, 21, RUNNABLE);
-    s.call(3, 21, FUTEX, (25, 126), 0);
-    rests_and_serves(&mut s, &other);
-    s.sleep_in(150, 3, (21, IDLE), (FUTEX, 148), condition(0x100));
-    answered(&mut s, &c);
-    assert_eq!(waits(&s), ["120-128 idle.peer modelled", "128-142 queue.app modelled"]);
+    let of = |asks: bool| {
+        let (mut s, c, other) = begun();
+        if asks {
+            let back = Connection::numbered(7, TYPE_UNIX);
+            s.moved(1, 20, (SENDTO, back.there, back.back), (0, 4), (60, 64));
+            s.moved(1, 20, (RECVFROM, back.back, back.there), (0, 4), (66, 70));
+        }
+        taken(&mut s, &c);
+        s.wake(116, 1, 20, 21, 0);
+        s.switch(124, 3, IDLE, 21, RUNNABLE);
+        s.call(3, 21, FUTEX, (25, 126), 0);
+        rests_and_serves(&mut s, &other);
+        s.sleep_in(150, 3, (21, IDLE), (FUTEX, 148), condition(0x100));
+        answered(&mut s, &c);
+        waits(&s)
+    };
+    assert_eq!(of(true), ["120-128 idle.peer modelled", "128-142 queue.app modelled"]);
+    assert_eq!(of(false), ["120-128 queue.app modelled", "128-142 queue.app modelled"]);
 }
 
 /// Half of the request has come: the server rests until the other half comes.

@@ -188,6 +188,7 @@ impl World {
         let marks = &mut self.threads[thread as usize].marks;
         marks.takes |= kind == MarkKind::Takes;
         marks.answers |= kind == MarkKind::Answers;
+        self.processes[process as usize].asks |= kind == MarkKind::Asks;
         self.leave_mark(thread, call, (kind, moved), (of, sure));
         if kind == MarkKind::Answers {
             self.heard_for_it(thread);

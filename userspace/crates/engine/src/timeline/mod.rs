@@ -100,6 +100,8 @@ pub struct Process {
     pub shares_work: bool,
     /// One of its threads has moved bytes of a connection.
     pub has_connections: bool,
+    /// One of its threads has asked another process on a connection.
+    pub asks: bool,
 }
 
 /// What a jbd2 thread has been doing.

@@ -5,6 +5,10 @@ use crate::ownership::handed::is_task;
 use crate::ownership::marks::MarkKind;
 use crate::walk::*;
 
+/// `detail` of a `queue.app` segment.
+const RESTED: &str =
+    "in the server's memory: its thread rested until something came for another request";
+
 impl Walk<'_> {
     /// If a thread slept for work since before its server had read the request, and another thread of the server woke
     /// it, it did not sleep for the request: the request waited in memory, at least until `woken_ns`.
@@ -29,6 +33,39 @@ impl Walk<'_> {
             true => Some(self.waited_in_memory(thread, received, woken_ns)),
             false => None,
         }
+    }
+
+    /// Whether the request was in its server's memory when a thread of the server rested. The server waits for no peer: it
+    /// had read all of the question, asks nobody, and had not begun to answer (a peer may be slow to read an answer).
+    pub(super) fn is_in_memory(&self, thread: ThreadId, off: &Off) -> bool {
+        let process = self.world.thread(thread).process;
+        self.applies(Rule::InMemory)
+            && Some(process) == self.goal.server_process
+            && !self.world.process_of(thread).asks
+            && self.had_all(off.start_ns)
+            && !self.had_begun_to_answer(off.start_ns)
+    }
+
+    fn had_begun_to_answer(&self, at_ns: u64) -> bool {
+        self.goal.messages.iter().skip(1).any(|answer| {
+            let channel = self.world.channels.get(&answer.object);
+            let write = channel.and_then(|known| Channel::find(&known.writes, answer.from));
+            write.is_some_and(|write| write.enter_ns < at_ns)
+        })
+    }
+
+    /// Emits `[from_ns, to_ns)`, in which the request was in memory and a thread rested until something came for
+    /// another request.
+    pub(super) fn rested_meanwhile(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        (from_ns, to_ns): (u64, u64),
+    ) {
+        let detail = Some(self.output.names.fixed(RESTED));
+        self.output.wait_rule = Some(Rule::InMemory);
+        let (category, evidence) = (Category::QueueApp, Evidence::Modelled);
+        self.emit(thread, from_ns, to_ns, category, detail, None, None, off.cpu, evidence);
     }
 
     /// A thread that answers another request next, without a sleep in between, works for that request: this one waited

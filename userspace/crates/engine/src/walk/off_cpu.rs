@@ -111,7 +111,11 @@ impl<'w> Walk<'w> {
         let mark = self.output.out.len();
         self.output.likely = likely;
         self.charge(thread, off, begin_ns, woken_ns, None);
-        let was_idle = self.output.out[mark..].iter().any(|raw| raw.category == Category::IdlePeer);
+        let is_idle = |raw: &Raw| match raw.category {
+            Category::QueueApp => raw.rule == Rule::InMemory,
+            category => category == Category::IdlePeer,
+        };
+        let was_idle = self.output.out[mark..].iter().any(is_idle);
         if was_idle && self.doubts() && wake.by_waker() && self.world.thread(wake.waker).traced {
             // Whatever ended that wait, it was not for this request.
             return Ok(Step::Nowhere);
@@ -343,6 +347,10 @@ impl<'w> Walk<'w> {
             let futex = off.call.filter(|call| waits(call.nr, call.object) == Waits::Futex);
             // A rest that ended for another request does not show that this request's peer was waited for.
             let idle = part.category == Category::IdlePeer && self.rested_for_another(thread, off);
+            if idle && self.is_in_memory(thread, off) {
+                self.rested_meanwhile(thread, off, (part.from_ns, part.to_ns));
+                continue;
+            }
             let woken = |call: &OpenCall| self.world.process_of(thread).futexes.is_woken(call);
             let shaky = part.category == Category::Sleep
                 && (self.may_rest_for_others(thread, off) || futex.as_ref().is_some_and(woken));

@@ -99,7 +99,7 @@ impl Walk<'_> {
     }
 
     /// Whether the server had read all of the question by `at_ns`.
-    fn had_all(&self, at_ns: u64) -> bool {
+    pub(super) fn had_all(&self, at_ns: u64) -> bool {
         let last_read = |asked: &Message| {
             let channel = self.world.channels.get(&asked.object)?;
             let mut reads =
