@@ -9,6 +9,8 @@ use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 use super::connection::Connection;
 use super::story::*;
 
+/// -EINTR.
+const INTERRUPTED: i64 = -4;
 const WOKEN: u8 = WAKING_SOFTIRQ | WAKING_IN_SYSCALL;
 
 /// A worker (thread 51) of the other server (process 50) was told to quit on a connection, answered nothing and closed
@@ -257,4 +259,37 @@ fn a_close_leads_past_the_answer_into_the_server_that_was_asked() {
         226-232 client kernel.tcp
     ";
     assert_eq!(table(&ours.expect("a request").1), expected(answer));
+}
+
+/// The client, of one thread, sends a last message and closes the connection. If it does not look for an answer in between, it expects
+/// none: the message is no request. The server reads the message and closes its end.
+#[test]
+fn a_client_that_closes_at_once_expects_no_answer() {
+    let of = |looks: bool| {
+        let (mut s, c) = (Story::new(), Connection::new(TYPE_TCP));
+        s.task(40, 40, "alone");
+        s.switch(10, 0, IDLE, 40, RUNNABLE);
+        s.switch(20, 1, IDLE, 20, RUNNABLE);
+        s.opened(0, 40, 5, (90, 94), None);
+        s.opened(1, 20, 6, (95, 98), Some(93));
+        c.asks_through(&mut s, 5, 40, (0, 4), (100, 104));
+        c.hears_through(&mut s, 6, 20, (0, 4), (106, 110));
+        s.moved_through(6, (1, 20), (SENDTO, c.back, c.there), (0, 4), (120, 124));
+        c.gets_through(&mut s, 5, 40, (0, 4), (130, 134));
+        c.asks_through(&mut s, 5, 40, (4, 5), (200, 204));
+        if looks {
+            s.sleep_in(206, 0, (40, IDLE), (RECVFROM, 205), c.sockets[0]);
+            s.wake(208, 2, 90, 40, 0);
+            s.switch(209, 0, IDLE, 40, RUNNABLE);
+            s.call(0, 40, RECVFROM, (205, 210), INTERRUPTED);
+        }
+        c.hears_through(&mut s, 6, 20, (4, 5), (206, 211));
+        s.closed(0, 40, 5, (212, 216));
+        s.closed(1, 20, 6, (220, 224));
+        let requests = explain(3, 0, &s.events(), 0.0);
+        let told = |request: &Request| (request.start_ns, request.complete);
+        requests.iter().map(|(request, _)| told(request)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(false), [(100, true)]);
+    assert_eq!(of(true), [(100, true), (200, false)]);
 }

@@ -1,11 +1,13 @@
 //! The answer of a turn: the reads since its question that brought bytes written by the turn's server.
 
+use crate::classify::syscall::{is_write, waits, Waits};
 use crate::detect::book::Book;
 use crate::detect::causality::Heard;
 use crate::detect::found::{end_of, exit_reason, kind_of, method_of, Found, MadeFor};
 use crate::detect::half_duplex::turn::{Ended, Turn};
 use crate::detect::roles::{has_proved_answers, peer_is_unknown};
 use crate::event::{Object, TYPE_FIFO};
+use crate::timeline::gallop::count_before;
 use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
 use rpcprobe_model::{Reason, Request, Who};
@@ -282,6 +284,28 @@ impl Turn {
         })
     }
 
+    /// Whether the client closed the connection just after its message, without a look for an answer: it expected none
+    /// (MySQL's COM_QUIT, PostgreSQL's Terminate).
+    fn is_farewell(&self, world: &World) -> bool {
+        let Some((Ended::Closed { thread, enter_ns, .. }, _)) = self.life.over() else {
+            return false;
+        };
+        let channel = world.channels.get(&self.object);
+        let sent = channel.and_then(|known| Channel::find(&known.writes, self.to.checked_sub(1)?));
+        let t = world.thread(thread);
+        let looked = |since_ns: u64| {
+            let next = count_before(&t.calls, |call| call.enter_ns < since_ns);
+            let calls = t.calls.range(next..).take_while(|call| call.enter_ns < enter_ns);
+            { calls }.any(|call| {
+                let object = call.io.as_ref().map(|io| io.object);
+                matches!(waits(call.nr, object), Waits::Readiness | Waits::Peer)
+                    && !is_write(call.nr)
+            })
+        };
+        let alone = || world.process_of(thread).threads.len() == 1;
+        sent.is_some_and(|sent| sent.thread == thread && alone() && !looked(sent.exit_ns))
+    }
+
     /// A turn that ended without an answer is an incomplete request if the pipe carries requests,
     /// or if the client was waiting on a pipe when it, or the capture, ended.
     pub(super) fn unanswered(&self, world: &World, book: &mut Book) {
@@ -296,7 +320,8 @@ impl Turn {
         // A reader may take a datagram at the very moment when it comes, before the sender's record.
         let unseen = self.object.is_datagram() && !self.reads.is_empty();
         let answered = !self.reads.is_empty() && !unseen;
-        if !(carries || waiting) || answered || self.is_answer(world, server) {
+        let expects_one = !self.is_farewell(world);
+        if !(carries || waiting) || answered || !expects_one || self.is_answer(world, server) {
             return;
         }
         let end_ns = self.over_ns(world).max(self.life.since_ns());
