@@ -1,7 +1,7 @@
 //! Small traces of connections that are closed with a question, or the rest of one, unanswered. Answers are derived by
 //! hand.
 
-use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::engine::event::{What, TYPE_TCP};
 use rpcprobe::laws::check_parents;
 use rpcprobe::model::{Certainty, Evidence, Request};
 use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
@@ -292,4 +292,43 @@ fn a_client_that_closes_at_once_expects_no_answer() {
     };
     assert_eq!(of(false), [(100, true)]);
     assert_eq!(of(true), [(100, true), (200, false)]);
+}
+
+/// The login process (thread 20) reads the question of an untraced client, passes the connection to another process
+/// (thread 50) in a message, closes it and exits. The other process answers.
+#[test]
+fn a_connection_that_was_passed_on_is_answered_by_another_process() {
+    let mut s = Story::new();
+    let [front, inside] = [1, 2].map(|number| Connection::numbered(number, TYPE_TCP));
+    s.task(40, 40, "login");
+    s.task(50, 50, "mail");
+    s.switch(10, 1, IDLE, 40, RUNNABLE);
+    s.switch(10, 2, IDLE, 50, RUNNABLE);
+    s.opened(1, 40, 6, (20, 24), Some(18));
+    s.arrives(front.there, 8, 100);
+    s.sleep_in(115, 2, (50, IDLE), (RECVFROM, 112), inside.sockets[1]);
+    s.moved_through(6, (1, 40), (RECVFROM, front.there, front.back), (0, 8), (104, 110));
+    s.wake(124, 1, 40, 50, WOKEN);
+    s.moved(1, 40, (SENDTO, inside.there, inside.back), (0, 4), (120, 128));
+    s.switch(126, 2, IDLE, 50, RUNNABLE);
+    s.moved(2, 50, (RECVFROM, inside.there, inside.back), (0, 4), (112, 130));
+    s.closed(1, 40, 6, (132, 136));
+    s.at(140, 1, What::Exit { tid: 40, tgid: 40, code: 0, traced: true });
+    s.switch(142, 1, 40, IDLE, DEAD);
+    s.moved_through(7, (2, 50), (SENDTO, front.back, front.there), (0, 3), (150, 156));
+    let requests = s.requests();
+    let [(request, segments)] = &requests[..] else { panic!("{requests:#?}") };
+    let ends = (request.start_ns, request.start_ns + request.latency_ns);
+    assert_eq!((ends, request.certainty), ((100, 156), Certainty::Guessed));
+    let answer = "
+        100-104 login queue.socket (user)
+        104-110 login kernel.tcp
+        110-120 login user
+        120-124 login kernel.tcp
+        124-126 mail runqueue.wakeup by idle
+        126-130 mail kernel.tcp
+        130-150 mail user
+        150-156 mail kernel.tcp
+    ";
+    assert_eq!(table(segments), expected(answer));
 }

@@ -86,7 +86,9 @@ impl Served {
         if has_proved_answers(world, self.asked.object) {
             return;
         }
-        let sure = book.roles.is_sure(self.process, self.asked.object);
+        let answerer = world.thread(self.thread).process;
+        let mut ends = [self.process, answerer].into_iter();
+        let sure = ends.any(|process| book.roles.is_sure(process, self.asked.object));
         let request = Request {
             request_id: book.causality.id_of((self.asked.object, self.asked.from)),
             complete: sure,
@@ -98,7 +100,6 @@ impl Served {
             response_bytes: Some(answer.to.saturating_sub(answer.from)),
             ..Request::new(kind_of(answer.object), start_ns, end_ns)
         };
-        let answerer = world.thread(self.thread).process;
         let goal = Goal {
             server_process: Some(self.process),
             answerer: Some(answerer).filter(|answerer| *answerer != self.process),
@@ -143,7 +144,16 @@ impl Detect for SingleEnded {
     }
 
     fn exit(&mut self, world: &World, process: ProcessId, _at_ns: u64, book: &mut Book) {
-        self.end_all(world, Some(process), book);
+        let mut own: Vec<_> =
+            self.served.keys().filter(|(of, _)| *of == process).copied().collect();
+        own.sort_unstable();
+        for key in own {
+            match self.served.get(&key).is_some_and(|served| served.answer.is_none()) {
+                // Another process may have the connection, and answer.
+                true => self.done(world, key),
+                false => self.end(world, key, book),
+            }
+        }
         book.roles.exit(world, process);
     }
 
@@ -160,7 +170,7 @@ impl Detect for SingleEnded {
     }
 
     fn finish(&mut self, world: &World, book: &mut Book) {
-        self.end_all(world, None, book);
+        self.end_all(world, book);
     }
 }
 
@@ -227,7 +237,9 @@ impl SingleEnded {
     }
 
     /// If a process writes without having read a question on the channel, it takes over a question that its parent, or
-    /// an ancestor, had read before the process was forked.
+    /// an ancestor, had read before the process was forked; or one that another process had read and left unanswered,
+    /// which has passed the connection on. (Dovecot's login process passes the connection of a user who has logged in
+    /// to another process, which answers.)
     fn inherit(&mut self, world: &World, key: (ProcessId, Object)) {
         if self.served.contains_key(&key) {
             return;
@@ -240,12 +252,20 @@ impl SingleEnded {
                 served.answer.is_none() && world.forked_by(process, read_ns).is_some()
             });
             if is_inherited {
-                let served = self.served.remove(&(parent, asked));
-                self.served.extend(served.map(|served| (key, served)));
-                return;
+                return self.take_over((parent, asked), key);
             }
             process = parent;
         }
+        let last = world.channels.get(&asked).and_then(|channel| channel.reads.back());
+        let Some(reader) = last.map(|last| world.thread(last.thread).process) else { return };
+        if self.served.get(&(reader, asked)).is_some_and(|served| served.answer.is_none()) {
+            self.take_over((reader, asked), key);
+        }
+    }
+
+    fn take_over(&mut self, from: (ProcessId, Object), key: (ProcessId, Object)) {
+        let served = self.served.remove(&from);
+        self.served.extend(served.map(|served| (key, Served { closed_ns: None, ..served })));
     }
 
     fn question(
@@ -278,11 +298,21 @@ impl SingleEnded {
         };
         let Some(read) = read.filter(|_| over.by != EndedBy::Peer) else { return };
         book.causality.services.end_all(process, read, over.at_ns);
-        if let Some(served) = self.served.get_mut(&(process, read)) {
-            if served.closed_ns.is_none() {
-                served.closed_ns = Some(world.now_ns);
-                self.closed.push_back((world.now_ns, (process, read)));
-            }
+        self.done(world, (process, read));
+    }
+
+    /// A process is done with a question: it has closed the connection, or exited.
+    fn done(&mut self, world: &World, key: (ProcessId, Object)) {
+        if let Some(served) = self.served.get_mut(&key).filter(|served| served.closed_ns.is_none())
+        {
+            served.closed_ns = Some(world.now_ns);
+            self.closed.push_back((world.now_ns, key));
+        }
+    }
+
+    fn end(&mut self, world: &World, key: (ProcessId, Object), book: &mut Book) {
+        if let Some(served) = self.served.remove(&key) {
+            served.end(world, book);
         }
     }
 
@@ -297,23 +327,17 @@ impl SingleEnded {
             self.closed.pop_front();
             let is_it = |served: &Served| served.closed_ns == Some(at_ns);
             if self.served.get(&key).is_some_and(is_it) {
-                if let Some(served) = self.served.remove(&key) {
-                    served.end(world, book);
-                }
+                self.end(world, key, book);
             }
         }
     }
 
-    /// Ends what is still open, of `process` or of all processes.
-    fn end_all(&mut self, world: &World, process: Option<ProcessId>, book: &mut Book) {
-        let ends = |owner: &ProcessId| process.is_none_or(|process| process == *owner);
-        let mut ended: Vec<_> =
-            self.served.keys().filter(|(owner, _)| ends(owner)).copied().collect();
-        ended.sort_unstable();
-        for key in ended {
-            if let Some(served) = self.served.remove(&key) {
-                served.end(world, book);
-            }
+    /// Ends what is still open.
+    fn end_all(&mut self, world: &World, book: &mut Book) {
+        let mut open: Vec<_> = self.served.keys().copied().collect();
+        open.sort_unstable();
+        for key in open {
+            self.end(world, key, book);
         }
     }
 }
