@@ -161,6 +161,10 @@ impl World {
             let is_opened = self.bind_opening(io, begun_ns);
             let channel = self.channels.entry(io.object).or_default();
             channel.note(io.is_write);
+            if io.is_write && channel.connected.is_some() {
+                // A read of the answer, or of a greeting, may be reported before.
+                channel.first_since_connected_ns.get_or_insert(begun_ns);
+            }
             channel.end = channel.end.max(transfer.to);
             let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
             let is_first = list.is_empty() && io.object.is_socket();
@@ -177,7 +181,6 @@ impl World {
             if is_first || is_opened {
                 self.note_connection(io);
             }
-            self.note_asked(io, begun_ns);
             if is_first && io.object.is_datagram() {
                 self.note_flow(io, begun_ns);
             }
@@ -238,16 +241,6 @@ impl World {
         let Some(reverse) = io.reverse else { return };
         for (object, other) in [(io.object, reverse), (reverse, io.object)] {
             self.channels.entry(object).or_default().reverse = Some(other);
-        }
-    }
-
-    /// Notes when the first question on a connection began. (A read of the answer, or of a greeting, may be reported
-    /// before.)
-    fn note_asked(&mut self, io: &Io, begun_ns: u64) {
-        if let Some(channel) = self.channels.get_mut(&io.object).filter(|_| io.is_write) {
-            if channel.connected.is_some() {
-                channel.first_since_connected_ns.get_or_insert(begun_ns);
-            }
         }
     }
 

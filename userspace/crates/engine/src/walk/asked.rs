@@ -71,8 +71,14 @@ pub(super) struct Made<'w> {
 impl<'w> Made<'w> {
     pub(super) fn of(world: &World, all: &'w Children, id: u64) -> Made<'w> {
         let mut heard = Vec::new();
-        let mut made = vec![(id, true)];
+        let mut made = match all.0.contains_key(&id) {
+            true => vec![(id, true)],
+            false => Vec::new(),
+        };
         for tier in 0..MOST_TIERS {
+            if made.is_empty() {
+                break;
+            }
             let children = { made.iter() }
                 .flat_map(|(id, sure)| all.0.get(id).into_iter().flatten().map(|of| (of, *sure)));
             let children: Vec<_> =
@@ -81,9 +87,6 @@ impl<'w> Made<'w> {
                 push_heard(world, child, (*sure, tier == 0), &mut heard);
             }
             made = children.iter().map(|(child, sure)| (child.id, *sure)).collect();
-            if made.is_empty() {
-                break;
-            }
         }
         // If one call read several answers, the last of them was waited for.
         heard.sort_unstable_by_key(|heard| (heard.thread, heard.exit_ns, Reverse(heard.to)));
