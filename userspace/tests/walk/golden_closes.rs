@@ -3,7 +3,7 @@
 
 use rpcprobe::engine::event::{What, TYPE_TCP};
 use rpcprobe::laws::check_parents;
-use rpcprobe::model::{Certainty, Evidence, Request};
+use rpcprobe::model::{Certainty, Evidence, Request, Segment};
 use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
@@ -13,96 +13,65 @@ use super::story::*;
 const INTERRUPTED: i64 = -4;
 const WOKEN: u8 = WAKING_SOFTIRQ | WAKING_IN_SYSCALL;
 
-/// A worker (thread 51) of the other server (process 50) was told to quit on a connection, answered nothing and closed
-/// it. Later the acceptor (thread 50) hands it another connection, on which it greets: it does not work for the former
-/// question any more.
-#[test]
-fn a_worker_whose_connection_was_closed_is_free() {
-    let (mut s, front) = (Story::new(), Connection::new(TYPE_TCP));
-    let [back, old] = [2, 3].map(|number| Connection::numbered(number, TYPE_TCP));
-    for (tid, tgid, comm) in [(50, 50, "store"), (51, 50, "worker"), (60, 60, "other")] {
-        s.task(tid, tgid, comm);
-    }
-    for (cpu, tid) in [(0, 10), (1, 20), (2, 50), (3, 51)] {
-        s.switch(10, cpu, IDLE, tid, RUNNABLE);
-    }
-    s.opened(3, 51, 6, (20, 24), Some(18));
-    s.moved_through(6, (3, 51), (RECVFROM, old.there, old.back), (0, 5), (30, 34));
-    s.closed(3, 51, 6, (40, 44));
-    s.sleep_in(50, 3, (51, IDLE), (FUTEX, 48), condition(0x100));
-
-    front.asks(&mut s, 10, (0, 4), (100, 104));
-    s.sleep_in(106, 0, (10, IDLE), (RECVFROM, 105), front.sockets[0]);
-    front.hears(&mut s, 1, 20, (0, 4), (107, 111));
-    s.opened(1, 20, 7, (114, 118), None);
-    s.sleep_in(122, 1, (20, IDLE), (RECVFROM, 120), back.sockets[0]);
-    s.opened(2, 50, 8, (130, 134), Some(116));
-    s.wake(140, 2, 50, 51, WAKING_IN_SYSCALL);
-    s.call(2, 50, FUTEX, (138, 142), 1);
-    s.switch(144, 3, IDLE, 51, RUNNABLE);
-    s.call(3, 51, FUTEX, (48, 146), 0);
-    s.wake(154, 3, 51, 20, WOKEN);
-    s.moved_through(8, (3, 51), (SENDTO, back.back, back.there), (0, 2), (150, 158));
-    s.switch(156, 1, IDLE, 20, RUNNABLE);
-    s.moved_through(7, (1, 20), (RECVFROM, back.back, back.there), (0, 2), (120, 160));
-    s.wake(174, 1, 20, 10, WOKEN);
-    front.answers(&mut s, 1, 20, (0, 4), (170, 178));
-    s.switch(176, 0, IDLE, 10, RUNNABLE);
-    front.gets(&mut s, 10, (0, 4), (105, 180));
-    let answer = "
-        100-104 client kernel.tcp
-        104-107 server queue.socket (user)
-        107-111 server kernel.tcp
-        111-114 server user
-        114-116 server kernel.tcp
-        116-130 store queue.accept (user)
-        130-134 store kernel.tcp
-        134-138 store user
-        138-140 store kernel.futex
-        140-144 worker runqueue.wakeup by idle
-        144-146 worker kernel.futex
-        146-150 worker user
-        150-154 worker kernel.tcp
-        154-156 server runqueue.wakeup by idle
-        156-160 server kernel.tcp
-        160-170 server user
-        170-174 server kernel.tcp
-        174-176 client runqueue.wakeup by idle
-        176-180 client kernel.tcp
-    ";
-    assert_eq!(s.only(), expected(answer));
+/// A server (thread 20) that opens a connection to another server (process 50) for its client (thread 10). The worker
+/// (thread 51) of the other server has another connection.
+struct Greeted {
+    s: Story,
+    front: Connection,
+    back: Connection,
+    old: Connection,
 }
 
-/// The acceptor (thread 50) puts the connection in a queue while the worker (thread 51) is at work for another one. The
-/// worker takes it from there when it has closed the other one, and greets.
-#[test]
-fn a_worker_takes_a_connection_from_memory_and_greets() {
-    let (mut s, front) = (Story::new(), Connection::new(TYPE_TCP));
-    let [back, old] = [2, 3].map(|number| Connection::numbered(number, TYPE_TCP));
-    for (tid, tgid, comm) in [(50, 50, "store"), (51, 50, "worker")] {
-        s.task(tid, tgid, comm);
+impl Greeted {
+    fn new() -> Greeted {
+        let [front, back, old] = [1, 2, 3].map(|number| Connection::numbered(number, TYPE_TCP));
+        let mut s = Story::new();
+        s.task(50, 50, "store");
+        s.task(51, 50, "worker");
+        for (cpu, tid) in [(0, 10), (1, 20), (2, 50), (3, 51)] {
+            s.switch(10, cpu, IDLE, tid, RUNNABLE);
+        }
+        s.opened(3, 51, 6, (20, 24), Some(18));
+        Greeted { s, front, back, old }
     }
-    for (cpu, tid) in [(0, 10), (1, 20), (2, 50), (3, 51)] {
-        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+
+    /// The worker is told to quit on its connection, answers nothing, and closes it.
+    fn quits(&mut self, at_ns: u64) {
+        let Greeted { s, old, .. } = self;
+        let span = (at_ns, at_ns + 4);
+        s.moved_through(6, (3, 51), (RECVFROM, old.there, old.back), (0, 5), span);
+        s.closed(3, 51, 6, (at_ns + 6, at_ns + 10));
     }
-    s.opened(3, 51, 6, (20, 24), Some(18));
-    front.asks(&mut s, 10, (0, 4), (100, 104));
-    s.sleep_in(106, 0, (10, IDLE), (RECVFROM, 105), front.sockets[0]);
-    front.hears(&mut s, 1, 20, (0, 4), (107, 111));
-    s.opened(1, 20, 7, (114, 118), None);
-    s.sleep_in(121, 1, (20, IDLE), (RECVFROM, 120), back.sockets[0]);
-    s.opened(2, 50, 8, (122, 126), Some(116));
-    s.moved_through(6, (3, 51), (RECVFROM, old.there, old.back), (0, 5), (132, 136));
-    s.closed(3, 51, 6, (138, 142));
-    s.wake(154, 3, 51, 20, WOKEN);
-    s.moved_through(8, (3, 51), (SENDTO, back.back, back.there), (0, 2), (150, 158));
-    s.switch(156, 1, IDLE, 20, RUNNABLE);
-    s.moved_through(7, (1, 20), (RECVFROM, back.back, back.there), (0, 2), (120, 160));
-    s.wake(174, 1, 20, 10, WOKEN);
-    front.answers(&mut s, 1, 20, (0, 4), (170, 178));
-    s.switch(176, 0, IDLE, 10, RUNNABLE);
-    front.gets(&mut s, 10, (0, 4), (105, 180));
-    let answer = "
+
+    /// The client asks, and the server waits for a greeting. The acceptor (thread 50) accepts its connection at 122.
+    fn asked(&mut self) {
+        let Greeted { s, front, back, .. } = self;
+        front.asks(s, 10, (0, 4), (100, 104));
+        s.sleep_in(106, 0, (10, IDLE), (RECVFROM, 105), front.sockets[0]);
+        front.hears(s, 1, 20, (0, 4), (107, 111));
+        s.opened(1, 20, 7, (114, 118), None);
+        s.sleep_in(121, 1, (20, IDLE), (RECVFROM, 120), back.sockets[0]);
+        s.opened(2, 50, 8, (122, 126), Some(116));
+    }
+
+    /// The worker greets, and the server answers. Returns the client's request and its segments.
+    fn greeted(mut self) -> (Request, Vec<Segment>) {
+        let Greeted { s, front, back, .. } = &mut self;
+        s.wake(154, 3, 51, 20, WOKEN);
+        s.moved_through(8, (3, 51), (SENDTO, back.back, back.there), (0, 2), (150, 158));
+        s.switch(156, 1, IDLE, 20, RUNNABLE);
+        s.moved_through(7, (1, 20), (RECVFROM, back.back, back.there), (0, 2), (120, 160));
+        s.wake(174, 1, 20, 10, WOKEN);
+        front.answers(s, 1, 20, (0, 4), (170, 178));
+        s.switch(176, 0, IDLE, 10, RUNNABLE);
+        front.gets(s, 10, (0, 4), (105, 180));
+        let mut requests = s.requests();
+        assert_eq!(requests.len(), 1, "{requests:#?}");
+        requests.remove(0)
+    }
+}
+
+const ASKED: &str = "
         100-104 client kernel.tcp
         104-107 server queue.socket (user)
         107-111 server kernel.tcp
@@ -110,8 +79,8 @@ fn a_worker_takes_a_connection_from_memory_and_greets() {
         114-116 server kernel.tcp
         116-122 store queue.accept (user)
         122-126 store kernel.tcp
-        126-142 worker queue.app (user, kernel.tcp)
-        142-150 worker user
+    ";
+const ANSWERED: &str = "
         150-154 worker kernel.tcp
         154-156 server runqueue.wakeup by idle
         156-160 server kernel.tcp
@@ -120,10 +89,45 @@ fn a_worker_takes_a_connection_from_memory_and_greets() {
         174-176 client runqueue.wakeup by idle
         176-180 client kernel.tcp
     ";
-    let requests = s.requests();
-    assert_eq!(table(&requests[0].1), expected(answer));
+
+/// The worker had been told to quit on its connection. When the acceptor hands it another connection, it does not work
+/// for that question any more.
+#[test]
+fn a_worker_whose_connection_was_closed_is_free() {
+    let mut story = Greeted::new();
+    story.quits(30);
+    story.s.sleep_in(50, 3, (51, IDLE), (FUTEX, 48), condition(0x100));
+    story.asked();
+    story.s.wake(140, 2, 50, 51, WAKING_IN_SYSCALL);
+    story.s.call(2, 50, FUTEX, (138, 142), 1);
+    story.s.switch(144, 3, IDLE, 51, RUNNABLE);
+    story.s.call(3, 51, FUTEX, (48, 146), 0);
+    let handed = "
+        126-138 store user
+        138-140 store kernel.futex
+        140-144 worker runqueue.wakeup by idle
+        144-146 worker kernel.futex
+        146-150 worker user
+    ";
+    let (_, segments) = story.greeted();
+    assert_eq!(table(&segments), expected(&format!("{ASKED}{handed}{ANSWERED}")));
+}
+
+/// The acceptor puts the connection in a queue while the worker is at work for another one. The worker takes it from
+/// there when it has closed the other one, and greets.
+#[test]
+fn a_worker_takes_a_connection_from_memory_and_greets() {
+    let mut story = Greeted::new();
+    story.asked();
+    story.quits(132);
+    let taken = "
+        126-142 worker queue.app (user, kernel.tcp)
+        142-150 worker user
+    ";
+    let (_, segments) = story.greeted();
+    assert_eq!(table(&segments), expected(&format!("{ASKED}{taken}{ANSWERED}")));
     let evidence = |from_ns: u64| {
-        let at = requests[0].1.iter().find(|segment| segment.start_ns == from_ns);
+        let at = segments.iter().find(|segment| segment.start_ns == from_ns);
         at.map(|segment| segment.evidence)
     };
     assert_eq!([126, 142, 150].map(evidence), [Some(Evidence::Modelled); 3]);

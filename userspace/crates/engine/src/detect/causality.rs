@@ -135,11 +135,7 @@ impl Causality {
         asking: &Asking,
         bytes: &Transfer,
     ) -> Option<Asking> {
-        let of = asking.begun.and_then(|begun| match self.told(asking, begun.taken) {
-            Belongs::To(asked) => Some(asked),
-            Belongs::ToNone | Belongs::Untold => None,
-        });
-        let of = of.or(asking.own)?;
+        let of = self.begun_for(asking).or(asking.own)?;
         let now = self.services.own(bytes.thread).filter(|now| *now != of)?;
         let received_ns = self.services.named(&now)?.received_ns;
         let answered_ns = self.services.named(&of)?.answered_ns?;
@@ -214,6 +210,14 @@ impl Causality {
         match taken {
             Taken::Known(asked) => Belongs::To(asked),
             Taken::Bytes(bytes) => self.services.belongs(asking.process, bytes, asking.asked_ns),
+        }
+    }
+
+    /// The question that a thread had just taken in when it asked, by what is known by now.
+    fn begun_for(&self, asking: &Asking) -> Option<Asked> {
+        match self.told(asking, asking.begun?.taken) {
+            Belongs::To(asked) => Some(asked),
+            Belongs::ToNone | Belongs::Untold => None,
         }
     }
 
@@ -332,11 +336,7 @@ impl Causality {
 
     /// Whether the request may turn out to be asked for the request with this `id`.
     pub(super) fn may_be_for(&self, asking: &Asking, only: Option<Asked>, id: u64) -> bool {
-        let begun = asking.begun.and_then(|begun| match self.told(asking, begun.taken) {
-            Belongs::To(asked) => Some(asked),
-            Belongs::ToNone | Belongs::Untold => None,
-        });
-        let told = [begun, asking.own, only];
+        let told = [self.begun_for(asking), asking.own, only];
         let mut told = told.into_iter().flatten().filter_map(|asked| self.services.link(asked));
         told.any(|link| link.id == id)
     }

@@ -195,6 +195,7 @@ impl World {
         }
     }
 
+    /// Adds a mark to the time line of the thread that made the call.
     fn leave_mark(
         &mut self,
         thread: ThreadId,
@@ -224,8 +225,9 @@ impl World {
         });
     }
 
-    /// A thread has closed a connection, of which one direction carries questions and the other answers. If the last
-    /// question has not been answered, this is all the answer it gets (MySQL's COM_QUIT has none).
+    /// A thread has closed a connection, of which it reads from the first direction and writes to the other. If it
+    /// serves there, and the last question has not been answered, this is all the answer it gets (MySQL's COM_QUIT has
+    /// none).
     pub(crate) fn mark_close(
         &mut self,
         thread: ThreadId,

@@ -27,12 +27,11 @@ impl Walk<'_> {
         let Some(free_ns) = self.free_since(worker, edge_ns, accepted.exit_ns) else {
             return Ok(None);
         };
-        let mark = self.output.out.len();
+        let since_ns = free_ns.max(accepted.exit_ns);
+        let (mark, way) = (self.output.out.len(), self.search.set_out());
         self.awake(thread, edge_ns, woken_ns)?;
-        let (rule, since_ns) = (
-            std::mem::replace(&mut self.output.rule, Rule::InMemory),
-            free_ns.max(accepted.exit_ns),
-        );
+        let by_worker = self.output.out.len();
+        let rule = std::mem::replace(&mut self.output.rule, Rule::InMemory);
         let mut at_ns = edge_ns;
         while at_ns > since_ns {
             match self.step(worker, at_ns, depth)? {
@@ -40,12 +39,13 @@ impl Walk<'_> {
                 _ => {
                     self.output.out.truncate(mark);
                     self.output.rule = rule;
+                    self.search.return_to(way);
                     return Ok(None);
                 }
             }
         }
         // A piece may have begun before the connection was accepted.
-        let pieces = self.output.out.split_off(mark);
+        let pieces = self.output.out.split_off(by_worker);
         let pieces = pieces.into_iter().filter(|raw| raw.end_ns > since_ns);
         self.output.out.extend(pieces.map(|raw| {
             let start_ns = raw.start_ns.max(since_ns);

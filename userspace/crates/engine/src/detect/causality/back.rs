@@ -1,8 +1,7 @@
 //! The task to which an answer is handed back: where threads do not ask and answer themselves, what that task gives out
 //! next shows for which question a request was asked.
 
-use crate::detect::causality::{askers, rivals};
-use crate::detect::causality::{Asking, Heard};
+use crate::detect::causality::{askers, rivals, Asking, Heard};
 use crate::ownership::adjacent::{given_next, Given};
 use crate::ownership::handed::{handed_back, handed_through, is_task, rested_for_work};
 use crate::timeline::gallop::count_before;
