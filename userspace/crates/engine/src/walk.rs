@@ -12,6 +12,7 @@ mod arrivals;
 mod asked;
 mod asking;
 mod astray;
+mod connection;
 mod futex_roles;
 mod goal;
 mod greeting;

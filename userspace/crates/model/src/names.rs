@@ -142,6 +142,8 @@ named! {
         InMemory = "in-memory",
         /// The thread served other requests in the meantime.
         Turn = "turn",
+        /// The server asked for the request as soon as a connection was free that it had used for others until then.
+        Connection = "connection",
         /// The server's thread rested until a timer was due.
         Timer = "timer",
         /// The work is already another request's own.

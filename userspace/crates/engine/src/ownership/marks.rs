@@ -170,7 +170,11 @@ impl World {
             MarkKind::Asks => self.works_for(thread, call.enter_ns),
             MarkKind::Hears => self.asks_for(asked),
         };
+        let passed_on = kind != MarkKind::Asks || self.is_passed_on(thread, call, (asked, reverse), of);
         let channel = self.channels.entry(asked).or_default();
+        if !passed_on {
+            channel.asked_at_will.push_back(call.enter_ns);
+        }
         match kind {
             MarkKind::Takes => channel.take(moved, call.exit_ns),
             MarkKind::Asks => channel.asked_for = of,
@@ -189,6 +193,9 @@ impl World {
         marks.takes |= kind == MarkKind::Takes;
         marks.answers |= kind == MarkKind::Answers;
         self.processes[process as usize].asks |= kind == MarkKind::Asks;
+        if let Some(of) = of.filter(|_| kind == MarkKind::Answers) {
+            self.note_passed_on(thread, of.object);
+        }
         self.leave_mark(thread, call, (kind, moved), (of, sure));
         if kind == MarkKind::Answers {
             self.heard_for_it(thread);
@@ -246,6 +253,52 @@ impl World {
         self.leave_mark(thread, call, (MarkKind::Answers, nothing), (Some(of), true));
     }
 
+    /// A thread answers a question that came on `asker`: if it has just heard an answer on another connection, it has
+    /// used that one for this asker.
+    fn note_passed_on(&mut self, thread: ThreadId, asker: Object) {
+        let last = self.thread(thread).marks.list.back();
+        let Some(heard) = last.filter(|last| last.kind == MarkKind::Hears) else { return };
+        let asked = self.channels.get(&heard.moved.object).and_then(|answers| answers.reverse);
+        if let Some(channel) = asked.and_then(|asked| self.channels.get_mut(&asked)) {
+            channel.answered_to = Some(asker);
+        }
+    }
+
+    /// Whether a thread that asks on a connection, with `call` and for `of`, has kept it in use: for the same server's
+    /// question, or without a rest since the answer to the last question was read.
+    fn is_passed_on(
+        &self,
+        thread: ThreadId,
+        call: &Call,
+        (asked, answers): (Object, Object),
+        of: Option<(Question, bool)>,
+    ) -> bool {
+        let Some(channel) = self.channels.get(&asked) else { return false };
+        let before = last_before(&channel.writes, |write| write.enter_ns < call.enter_ns);
+        let Some(before) = before.filter(|before| before.thread == thread) else { return false };
+        let asker = of.map(|(question, _)| question.object);
+        if asker.is_some() && asker == channel.answered_to {
+            return true;
+        }
+        let t = self.thread(thread);
+        let heard = self.channels.get(&answers).and_then(|known| {
+            last_before(&known.reads, |read| read.enter_ns < call.enter_ns)
+        });
+        match heard.filter(|heard| heard.enter_ns > before.enter_ns) {
+            Some(heard) => {
+                heard.thread == thread
+                    && rested_ns(t, heard.exit_ns, call.enter_ns).is_none()
+            }
+            // Another part of the same question.
+            None => {
+                let last = t.marks.list.back();
+                last.is_some_and(|last| {
+                    last.kind == MarkKind::Asks && last.moved.object == asked && last.rests == t.rests
+                })
+            }
+        }
+    }
+
     /// The question for whose sake the last one was asked on a channel, and whether that is sure. If nothing has been
     /// asked yet, the other end greets: what its connection was opened for.
     fn asks_for(&self, asked: Object) -> Option<(Question, bool)> {
@@ -267,7 +320,7 @@ impl World {
         else {
             return;
         };
-        if heard.kind != MarkKind::Hears || heard.sure || heard.of == answer.of {
+        if heard.kind != MarkKind::Hears || heard.of == answer.of || self.is_told(&heard, &heard) {
             return;
         }
         let answers = heard.moved;
@@ -282,6 +335,19 @@ impl World {
             let heard = Message { object: answers.object, from: answers.from, to: answers.to };
             self.for_whose_sake([&asked, &heard], of, false);
         }
+    }
+
+    /// Whether it is known for whose sake a message was moved. If nothing shows it, the message was for the thread itself,
+    /// unless an event loop passed the connection on with the question before `heard`: for a request that waited for it.
+    fn is_told(&self, mark: &Mark, heard: &Mark) -> bool {
+        let passed_on = || {
+            let answers = self.channels.get(&heard.moved.object);
+            let channel = answers.and_then(|known| self.channels.get(&known.reverse?))?;
+            let asked = last_before(&channel.writes, |write| write.enter_ns < heard.enter_ns)?;
+            let at_will = last_before(&channel.asked_at_will, |ns| *ns < heard.enter_ns);
+            Some(at_will.is_none_or(|at_will_ns| *at_will_ns < asked.enter_ns))
+        };
+        mark.sure && (mark.of.is_some() || heard.polls == 0 || !passed_on().unwrap_or(false))
     }
 
     /// Whether a part of the answer to `of` was written before `at_ns`.
@@ -307,8 +373,8 @@ impl World {
         let first = count_before(&questions.writes, |write| write.enter_ns < since_ns);
         let first = questions.writes.get(first).filter(|first| first.enter_ns == last.enter_ns)?;
         let mut asks = self.thread(first.thread).marks.of_call(first.enter_ns);
-        let sure = asks.any(|mark| mark.moved.object == object && mark.sure);
-        (!sure).then_some(Message { object, from: first.from, to: last.to })
+        let told = asks.any(|mark| mark.moved.object == object && self.is_told(mark, heard));
+        (!told).then_some(Message { object, from: first.from, to: last.to })
     }
 
     /// Notes that a request was asked for the sake of question `of`, which is known once the request is answered:

@@ -162,6 +162,11 @@ pub struct Channel {
     pub taken: Option<Taken>,
     pub asked_for: Option<(Question, bool)>,
     pub sakes: VecDeque<Sake>,
+    /// When a question was asked on it that nobody can have waited to ask: it was idle, or in use for another question
+    /// at the same time ([`World::is_passed_on`]).
+    pub asked_at_will: VecDeque<u64>,
+    /// The channel of the question to which the last answer to what was asked on it was passed on.
+    pub answered_to: Option<Object>,
     /// The call by which its writer opened the connection, if it was seen; and when the first write since began.
     pub connected: Option<Opening>,
     pub first_since_connected_ns: Option<u64>,

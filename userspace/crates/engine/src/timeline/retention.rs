@@ -117,6 +117,7 @@ impl World {
             trim(&mut channel.packets, 0, |packet| ended_ns(packet) < horizon_ns);
             trim(&mut channel.reads, 1, |t| t.exit_ns < horizon_ns);
             trim(&mut channel.sakes, 0, |sake| sake.exit_ns < horizon_ns);
+            trim(&mut channel.asked_at_will, 1, |enter_ns| *enter_ns < horizon_ns);
             let kept = channel.writes.front().into_iter().chain(channel.reads.front());
             let kept = kept.map(|moved| moved.from).min().unwrap_or(0);
             trim_followed(&mut channel.heads, |head| *head <= kept);

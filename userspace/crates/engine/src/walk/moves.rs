@@ -1,5 +1,6 @@
 //! The calls that moved a request's messages, looked up once for its walk.
 
+use crate::ownership::marks::Sake;
 use crate::walk::*;
 
 /// The calls that moved messages of the request, and what was asked for it.
@@ -54,5 +55,16 @@ impl Walk<'_> {
             .find(|sake| asked.from < sake.of.to && sake.of.from < asked.to)
             .map(|sake| (sake.thread, sake.exit_ns))
             .or(last.map(|(ns, thread)| (*thread, *ns)))
+    }
+
+    /// When the thread, after `since_ns`, first asked something for the request, or heard the answer.
+    pub(super) fn next_for_its_sake(&self, thread: ThreadId, since_ns: u64) -> Option<u64> {
+        let (asked, sakes) = (self.goal.messages.first()?, &self.moves.asked?.sakes);
+        let sakes = sakes.range(count_before(sakes, |sake| sake.exit_ns <= since_ns)..);
+        let is_its = |sake: &&Sake| {
+            sake.thread == thread && asked.from < sake.of.to && sake.of.from < asked.to
+        };
+        let mut sakes = sakes.take_while(|sake| sake.exit_ns <= self.goal.end_ns);
+        sakes.find(is_its).map(|sake| sake.exit_ns)
     }
 }

@@ -80,6 +80,9 @@ impl<'w> Walk<'w> {
             self.charge(thread, &merged, begin_ns, woken_ns, None);
             return Ok(Step::Go(thread, begin_ns));
         }
+        if let Some(step) = self.waited_for_connection(thread, off, woken_ns) {
+            return Ok(step);
+        }
         if wake.by_waker() && edge_ns > self.goal.start_ns {
             let span = (edge_ns, woken_ns);
             let turn_ns = self.turn_after_another(thread, off, wake);

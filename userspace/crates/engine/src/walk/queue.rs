@@ -25,6 +25,8 @@ impl Walk<'_> {
         let evidence = match rule {
             // The order of messages shows that the thread served others, not that the request was ready meanwhile.
             Rule::Turn => Evidence::Modelled,
+            // The order of messages shows that the connection was not free, not that the request was ready to be asked.
+            Rule::Connection => Evidence::Modelled,
             // What the server's threads did meanwhile may have been for the request, unseen.
             Rule::InMemory => Evidence::Modelled,
             // A thread that takes work from others is told by an eventfd to look for any available work.

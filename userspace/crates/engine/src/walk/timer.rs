@@ -192,7 +192,7 @@ impl Walk<'_> {
 
     /// When a thread that moved a message of the request, up to `worked_ns`, stopped working for it, as far as is
     /// known: it rested or waited for another thread, or turned to another request.
-    fn let_go_ns(&self, worker: ThreadId, worked_ns: u64) -> Option<u64> {
+    pub(super) fn let_go_ns(&self, worker: ThreadId, worked_ns: u64) -> Option<u64> {
         let t = self.world.thread(worker);
         let first = count_before(&t.off, |off| off.end_ns <= worked_ns);
         let mut later = t.off.range(first..).filter(|off| off.start_ns >= worked_ns);
