@@ -45,7 +45,38 @@ fn table_of(segments: &[Segment]) -> String {
     segments.iter().map(line).collect()
 }
 
-const GOLDENS: [Golden; 19] = [
+const GOLDENS: [Golden; 20] = [
+    Golden {
+        story: waited_for_a_connection,
+        start_ns: 100,
+        answer: [
+            "",
+            "
+            100-105 client kernel.unix ready
+            105-110 server queue.socket ready
+            110-115 server kernel.unix connection
+            115-118 server user connection
+            118-120 server kernel.poll connection
+            120-143 server queue.app connection
+            143-160 server queue.app turn
+            160-163 server user asked
+            163-167 server kernel.unix ready
+            167-176 back end queue.socket ready
+            176-179 back end kernel.unix message
+            179-186 back end user message
+            186-190 back end kernel.unix message
+            190-194 server runqueue.wakeup run-queue
+            194-196 server kernel.poll asked
+            196-198 server user asked
+            198-201 server kernel.unix asked
+            201-203 server user message
+            203-206 server kernel.unix message
+            206-210 client runqueue.wakeup run-queue
+            210-215 client kernel.unix end
+        ",
+            "",
+        ],
+    },
     Golden {
         story: helped_in_its_place,
         start_ns: 100,

@@ -9,6 +9,7 @@ mod golden_attach;
 mod golden_batches;
 mod golden_calls;
 mod golden_closes;
+mod golden_connections;
 mod golden_datagrams;
 mod golden_few;
 mod golden_found;

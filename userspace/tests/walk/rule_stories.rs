@@ -372,3 +372,99 @@ pub fn helped_in_its_place() -> Story {
     c.gets(&mut s, 10, (0, 4), (107, 175));
     s
 }
+
+/// How a server with one connection to a back end (thread 40, CPU 3) comes to ask for a request only when it has the
+/// answer to another client's (thread 30, CPU 2).
+#[derive(Clone, Copy, PartialEq)]
+pub enum Until {
+    /// The connection was in use for the other client.
+    Free,
+    /// It was idle, and the other client's next request ends the rest.
+    Another,
+    /// A question was asked on it while another was under way: nobody has to wait for it.
+    Shared,
+}
+
+/// The server has the request at 115, rests from 120 to 143, and asks for it at 163.
+pub fn waited(until: Until) -> Story {
+    let mut s = Story::new();
+    let [c, other, behind, third] = [1, 2, 3, 4].map(|at| Connection::numbered(at, TYPE_UNIX));
+    s.task(30, 30, "other");
+    s.task(40, 40, "back end");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 30), (3, 40)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    s.switch(20, 4, IDLE, 21, RUNNABLE);
+    s.sleep_in(30, 4, (21, IDLE), (FUTEX, 25), condition(0x100));
+    let asks = |s: &mut Story, at: u64, span| {
+        s.moved(1, 20, (SENDTO, behind.there, behind.back), (at, 4), span);
+    };
+    let gets = |s: &mut Story, at: u64, span| {
+        s.moved(1, 20, (RECVFROM, behind.back, behind.there), (at, 4), span);
+    };
+    if until != Until::Another {
+        s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (40, 44));
+        other.hears(&mut s, 1, 20, (0, 4), (50, 53));
+        asks(&mut s, 0, (55, 58));
+        behind.hears(&mut s, 3, 40, (0, 4), (60, 63));
+    }
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    let mut asked = 4;
+    if until == Until::Shared {
+        s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 118), None);
+        s.moved(2, 30, (SENDTO, third.there, third.back), (0, 4), (121, 124));
+        s.wake(123, 2, 30, 20, WAKING_IN_SYSCALL);
+        s.switch(125, 1, IDLE, 20, RUNNABLE);
+        s.timed(1, 20, (118, 126), 1);
+        third.hears(&mut s, 1, 20, (0, 4), (127, 129));
+        asks(&mut s, 4, (130, 132));
+        behind.hears(&mut s, 3, 40, (4, 4), (133, 134));
+        s.switch_in(136, 1, 20, IDLE, ASLEEP, (POLL, 134), None);
+        asked = 8;
+    } else {
+        s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 118), None);
+    }
+    let waker = match until {
+        Until::Another => (2, 30),
+        _ => (3, 40),
+    };
+    s.wake(143, waker.0, waker.1, 20, WAKING_IN_SYSCALL);
+    match until {
+        Until::Another => s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (140, 146)),
+        _ => behind.answers(&mut s, 3, 40, (0, 4), (140, 146)),
+    }
+    s.switch(148, 1, IDLE, 20, RUNNABLE);
+    s.timed(1, 20, (if asked == 8 { 134 } else { 118 }, 150), 1);
+    match until {
+        Until::Another => other.hears(&mut s, 1, 20, (0, 4), (152, 155)),
+        _ => gets(&mut s, 0, (152, 155)),
+    }
+    other.answers(&mut s, 1, 20, (0, 4), (157, 160));
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (161, 164));
+    let asked = if until == Until::Another { 0 } else { asked };
+    asks(&mut s, asked, (163, 167));
+    if until == Until::Shared {
+        behind.answers(&mut s, 3, 40, (4, 4), (168, 169));
+        gets(&mut s, 4, (170, 172));
+        third.answers(&mut s, 1, 20, (0, 4), (173, 175));
+    }
+    behind.hears(&mut s, 3, 40, (asked, 4), (176, 179));
+    s.switch_in(180, 1, 20, IDLE, ASLEEP, (POLL, 177), None);
+    s.wake(190, 3, 40, 20, WAKING_IN_SYSCALL);
+    behind.answers(&mut s, 3, 40, (asked, 4), (186, 192));
+    s.switch(194, 1, IDLE, 20, RUNNABLE);
+    s.timed(1, 20, (177, 196), 1);
+    gets(&mut s, asked, (198, 201));
+    s.wake(206, 1, 20, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (203, 208));
+    s.switch(210, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 215));
+    s
+}
+
+/// The server's connection to its back end is in use for another client when the request comes.
+pub fn waited_for_a_connection() -> Story {
+    waited(Until::Free)
+}

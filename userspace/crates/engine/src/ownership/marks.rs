@@ -170,7 +170,8 @@ impl World {
             MarkKind::Asks => self.works_for(thread, call.enter_ns),
             MarkKind::Hears => self.asks_for(asked),
         };
-        let passed_on = kind != MarkKind::Asks || self.is_passed_on(thread, call, (asked, reverse), of);
+        let passed_on =
+            kind != MarkKind::Asks || self.is_passed_on(thread, call, (asked, reverse), of);
         let channel = self.channels.entry(asked).or_default();
         if !passed_on {
             channel.asked_at_will.push_back(call.enter_ns);
@@ -281,19 +282,21 @@ impl World {
             return true;
         }
         let t = self.thread(thread);
-        let heard = self.channels.get(&answers).and_then(|known| {
-            last_before(&known.reads, |read| read.enter_ns < call.enter_ns)
-        });
+        let heard = self
+            .channels
+            .get(&answers)
+            .and_then(|known| last_before(&known.reads, |read| read.enter_ns < call.enter_ns));
         match heard.filter(|heard| heard.enter_ns > before.enter_ns) {
             Some(heard) => {
-                heard.thread == thread
-                    && rested_ns(t, heard.exit_ns, call.enter_ns).is_none()
+                heard.thread == thread && rested_ns(t, heard.exit_ns, call.enter_ns).is_none()
             }
             // Another part of the same question.
             None => {
                 let last = t.marks.list.back();
                 last.is_some_and(|last| {
-                    last.kind == MarkKind::Asks && last.moved.object == asked && last.rests == t.rests
+                    last.kind == MarkKind::Asks
+                        && last.moved.object == asked
+                        && last.rests == t.rests
                 })
             }
         }

@@ -64,8 +64,8 @@ impl Walk<'_> {
             call.find(|mark| mark.kind == MarkKind::Asks && self.of_goal(mark))
         });
         let asked = known.or_else(|| self.asked_before_answer(thread))?;
-        let is_next = asked.enter_ns >= since_ns
-            && rested_ns(t, since_ns + 1, asked.enter_ns).is_none();
+        let is_next =
+            asked.enter_ns >= since_ns && rested_ns(t, since_ns + 1, asked.enter_ns).is_none();
         is_next.then_some(asked)
     }
 
