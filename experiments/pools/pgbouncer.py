@@ -133,7 +133,9 @@ def row(options, script, clients, ends, directory):
     shown = [f"{ns / 1e6:10.1f}" for ns in (truth_ns, connection_ns, others_ns, sleep_ns)]
     share = f"{100 * queued:5.1f} %" if judged else "      -"
     mark = "" if right else " !"
-    print(f"{script:7} {ends:7} {clients:7} {found:6} {asked:6}", *shown, f"{share}{mark}", flush=True)
+    print(
+        f"{script:7} {ends:7} {clients:7} {found:6} {asked:6}", *shown, f"{share}{mark}", flush=True
+    )
     return right
 
 
@@ -148,7 +150,9 @@ def main():
     if not POSTGRES or not shutil.which("pgbouncer", path=ENV["PATH"]):
         print("skipped: not installed (Debian: apt-get install postgresql pgbouncer)")
         return
-    print("script  traced  clients  found  asked  pgbouncer connection     others      sleep   queue.app")
+    print(
+        "script  traced  clients  found  asked  pgbouncer connection     others      sleep   queue.app"
+    )
     print("                                          (ms)       (ms)       (ms)       (ms)")
     wrong = 0
     for ends in ("both", "server"):

@@ -50,3 +50,12 @@ fn nobody_waits_for_a_connection_with_several_questions_under_way() {
         ]
     );
 }
+
+/// The server would have used a connection that was idle, and it did not.
+#[test]
+fn nobody_waits_for_a_connection_while_another_is_idle() {
+    assert_eq!(
+        rest(Until::Spare),
+        ["120-143 sleep timer modelled", "143-160 queue.app turn modelled"]
+    );
+}

@@ -381,6 +381,8 @@ pub enum Until {
     Free,
     /// It was idle, and the other client's next request ends the rest.
     Another,
+    /// It was in use for the other client, but the server had another one that was idle.
+    Spare,
     /// A question was asked on it while another was under way: nobody has to wait for it.
     Shared,
 }
@@ -402,6 +404,13 @@ pub fn waited(until: Until) -> Story {
     let gets = |s: &mut Story, at: u64, span| {
         s.moved(1, 20, (RECVFROM, behind.back, behind.there), (at, 4), span);
     };
+    if until == Until::Spare {
+        let spare = Connection::numbered(5, TYPE_UNIX);
+        s.moved(1, 20, (SENDTO, spare.there, spare.back), (0, 4), (30, 32));
+        spare.hears(&mut s, 3, 40, (0, 4), (33, 34));
+        spare.answers(&mut s, 3, 40, (0, 4), (35, 36));
+        s.moved(1, 20, (RECVFROM, spare.back, spare.there), (0, 4), (37, 38));
+    }
     if until != Until::Another {
         s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (40, 44));
         other.hears(&mut s, 1, 20, (0, 4), (50, 53));

@@ -13,8 +13,11 @@ use crate::ownership::adjacent::{given_after, Adjacency, Given};
 use crate::ownership::handed::{handed_by, handed_by_several, handed_through, is_task};
 use crate::ownership::service_start;
 use crate::timeline::gallop::{count_before, last_before};
-use crate::timeline::{Channel, Off, Thread, ThreadId, Transfer, Why, World};
+use crate::timeline::{Channel, Off, ProcessId, Thread, ThreadId, Transfer, Why, World};
 use crate::walk::{Goal, Message};
+
+/// Number of the channels on which a process has asked, before closed ones among them are looked for.
+const LEAST_ASKED_ON: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkKind {
@@ -193,7 +196,9 @@ impl World {
         let marks = &mut self.threads[thread as usize].marks;
         marks.takes |= kind == MarkKind::Takes;
         marks.answers |= kind == MarkKind::Answers;
-        self.processes[process as usize].asks |= kind == MarkKind::Asks;
+        if kind == MarkKind::Asks {
+            self.list_asked(process, asked);
+        }
         if let Some(of) = of.filter(|_| kind == MarkKind::Answers) {
             self.note_passed_on(thread, of.object);
         }
@@ -252,6 +257,21 @@ impl World {
         let end = self.channels.get(&answers).and_then(|known| Some(known.writes.back()?.to));
         let nothing = Question { object: answers, from: end.unwrap_or(0), to: end.unwrap_or(0) };
         self.leave_mark(thread, call, (MarkKind::Answers, nothing), (Some(of), true));
+    }
+
+    /// A process asks on this channel.
+    fn list_asked(&mut self, process: ProcessId, asked: Object) {
+        let World { channels, processes, .. } = self;
+        let process = &mut processes[process as usize];
+        process.asks = true;
+        if std::mem::replace(&mut channels.entry(asked).or_default().is_listed, true) {
+            return;
+        }
+        if process.asks_on.len() >= process.most_asks_on {
+            process.asks_on.retain(|on| channels.get(on).is_some_and(|known| !known.closed));
+            process.most_asks_on = 2 * process.asks_on.len() + LEAST_ASKED_ON;
+        }
+        process.asks_on.push(asked);
     }
 
     /// A thread answers a question that came on `asker`: if it has just heard an answer on another connection, it has

@@ -139,7 +139,7 @@ pub struct Channel {
     /// The other direction of its connection, once anything was moved on it.
     pub(crate) reverse: Option<Object>,
     /// One of its ends was closed.
-    pub(super) closed: bool,
+    pub(crate) closed: bool,
     /// Its packets on their way through devices, as they were sent.
     pub packets: VecDeque<Packet>,
     /// Arrivals of bytes that no traced thread has written: (byte up to which they had come to the reader's socket,
@@ -162,6 +162,8 @@ pub struct Channel {
     pub taken: Option<Taken>,
     pub asked_for: Option<(Question, bool)>,
     pub sakes: VecDeque<Sake>,
+    /// It is in the list of those on which its writer's process asks.
+    pub(crate) is_listed: bool,
     /// When a question was asked on it that nobody can have waited to ask: it was idle, or in use for another question
     /// at the same time ([`World::is_passed_on`]).
     pub asked_at_will: VecDeque<u64>,

@@ -5,13 +5,16 @@
 //! wait in its memory. When an answer makes a connection free, the same turn of the event loop gives it to a request
 //! that waits. So the rest that this answer ended was not for a timer, nor for the request's own client; it lasted
 //! because the connection was in use. A connection that was idle in the meantime, or on which several questions are
-//! under way at a time, is no reason to wait.
+//! under way at a time, is no reason to wait; nor is any if the server had another one that was idle.
 
 use crate::ownership::marks::{is_rest, rested_ns, Mark, MarkKind};
 use crate::walk::*;
 
 /// `detail` of such a wait.
 const IN_USE: &str = "for a connection to another server: it was in use for other requests";
+
+/// Limit of the connections of a process that are checked for one that was free.
+const MOST_CONNECTIONS: usize = 64;
 
 impl Walk<'_> {
     /// Step for a thread that rested in `off`, until `woken_ns`: since it last worked for the request, the connection on
@@ -46,12 +49,45 @@ impl Walk<'_> {
         let (worker, worked_ns) = self.last_worked(of_process, off.start_ns)?;
         let from_ns = self.let_go_ns(worker, worked_ns)?.min(off.start_ns);
         let at_will = last_before(&channel.asked_at_will, |enter_ns| *enter_ns <= asked.enter_ns);
-        if at_will.is_some_and(|enter_ns| *enter_ns > from_ns) {
+        if at_will.is_some_and(|enter_ns| *enter_ns > from_ns)
+            || self.another_is_free(process, asked.moved.object, off.start_ns)
+        {
             return None;
         }
         self.queue(thread, (from_ns, woken_ns), Category::QueueApp, IN_USE, Rule::Connection);
         self.output.rule = Rule::Connection;
         Some(Step::Joined(worker, from_ns))
+    }
+
+    /// Whether the process had another connection to the same server that nobody used at that time.
+    fn another_is_free(&self, process: ProcessId, asked: Object, at_ns: u64) -> bool {
+        let to = |object: &Object| {
+            let channel = self.world.channels.get(object)?;
+            Some(channel.ends.map(|[_, to]| to))
+        };
+        let to_same = to(&asked);
+        let all =
+            self.world.processes[process as usize].asks_on.iter().rev().take(MOST_CONNECTIONS);
+        let mut others = all.filter(|on| **on != asked && to(on) == to_same);
+        others.any(|on| self.is_free(on, at_ns))
+    }
+
+    /// Whether a connection was idle: the last question on it was answered, and the next one was asked at will, if any.
+    fn is_free(&self, asked: &Object, at_ns: u64) -> bool {
+        let Some(channel) = self.world.channels.get(asked) else { return false };
+        let Some(answers) = channel.reverse.and_then(|back| self.world.channels.get(&back)) else {
+            return false;
+        };
+        let next = count_before(&channel.writes, |write| write.enter_ns < at_ns);
+        let last = next.checked_sub(1).map(|last| channel.writes[last].enter_ns);
+        let heard = last_before(&answers.reads, |read| read.exit_ns <= at_ns);
+        let is_answered = last.zip(heard).is_some_and(|(last, heard)| heard.enter_ns > last);
+        let at_will = &channel.asked_at_will;
+        is_answered
+            && match channel.writes.get(next).map(|next| next.enter_ns) {
+                Some(next) => at_will.get(count_before(at_will, |ns| *ns < next)) == Some(&next),
+                None => !channel.closed,
+            }
     }
 
     /// What the thread next asked for the request, after a rest that ended at `since_ns` and before the next one.
