@@ -177,7 +177,8 @@ impl World {
             kind != MarkKind::Asks || self.is_passed_on(thread, call, (asked, reverse), of);
         let channel = self.channels.entry(asked).or_default();
         if !passed_on {
-            channel.asked_at_will.push_back(call.enter_ns);
+            let at_will = &mut channel.asked_at_will;
+            at_will.insert(count_before(at_will, |ns| *ns <= call.enter_ns), call.enter_ns);
         }
         match kind {
             MarkKind::Takes => channel.take(moved, call.exit_ns),
