@@ -31,6 +31,21 @@ def wait_for(port):
     sys.exit(f"nobody listens on port {port}")
 
 
+@contextlib.contextmanager
+def running(words, end=signal.SIGTERM, **options):
+    """Runs a server for the duration of the block: its pid."""
+    process = subprocess.Popen(words, **options)
+    try:
+        yield process.pid
+    finally:
+        process.send_signal(end)
+        try:
+            process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
 async def ask(port, paths):
     """Requests one path after the other on one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -173,12 +173,11 @@ impl World {
             MarkKind::Asks => self.works_for(thread, call.enter_ns),
             MarkKind::Hears => self.asks_for(asked),
         };
-        let passed_on =
-            kind != MarkKind::Asks || self.is_passed_on(thread, call, (asked, reverse), of);
+        let at_will = kind == MarkKind::Asks && self.note_use(thread, call, (asked, reverse), of);
         let channel = self.channels.entry(asked).or_default();
-        if !passed_on {
-            let at_will = &mut channel.asked_at_will;
-            at_will.insert(count_before(at_will, |ns| *ns <= call.enter_ns), call.enter_ns);
+        if at_will {
+            let times = &mut channel.asked_at_will;
+            times.insert(count_before(times, |ns| *ns <= call.enter_ns), call.enter_ns);
         }
         match kind {
             MarkKind::Takes => channel.take(moved, call.exit_ns),
@@ -268,9 +267,14 @@ impl World {
         if std::mem::replace(&mut channels.entry(asked).or_default().is_listed, true) {
             return;
         }
-        if process.asks_on.len() >= process.most_asks_on {
-            process.asks_on.retain(|on| channels.get(on).is_some_and(|known| !known.closed));
-            process.most_asks_on = 2 * process.asks_on.len() + LEAST_ASKED_ON;
+        if process.asks_on.len() >= process.prune_asks_on_at {
+            process.asks_on.retain(|on| {
+                channels.get_mut(on).is_some_and(|known| {
+                    known.is_listed = !known.closed;
+                    known.is_listed
+                })
+            });
+            process.prune_asks_on_at = 2 * process.asks_on.len() + LEAST_ASKED_ON;
         }
         process.asks_on.push(asked);
     }
@@ -278,49 +282,55 @@ impl World {
     /// A thread answers a question that came on `asker`: if it has just heard an answer on another connection, it has
     /// used that one for this asker.
     fn note_passed_on(&mut self, thread: ThreadId, asker: Object) {
-        let last = self.thread(thread).marks.list.back();
-        let Some(heard) = last.filter(|last| last.kind == MarkKind::Hears) else { return };
+        let t = self.thread(thread);
+        let just_heard = |last: &&Mark| last.kind == MarkKind::Hears && last.rests == t.rests;
+        let Some(heard) = t.marks.list.back().filter(just_heard) else { return };
         let asked = self.channels.get(&heard.moved.object).and_then(|answers| answers.reverse);
         if let Some(channel) = asked.and_then(|asked| self.channels.get_mut(&asked)) {
             channel.answered_to = Some(asker);
         }
     }
 
-    /// Whether a thread that asks on a connection, with `call` and for `of`, has kept it in use: for the same server's
-    /// question, or without a rest since the answer to the last question was read.
-    fn is_passed_on(
-        &self,
+    /// Whether a thread that asks on a connection, with `call` and for `of`, does so at will: it has not kept the
+    /// connection in use since the last question. It has if it goes on for the same client, or asks without a rest since
+    /// it read the answer. Notes whether questions of two clients are under way at a time.
+    fn note_use(
+        &mut self,
         thread: ThreadId,
         call: &Call,
         (asked, answers): (Object, Object),
         of: Option<(Question, bool)>,
     ) -> bool {
-        let Some(channel) = self.channels.get(&asked) else { return false };
+        let Some(channel) = self.channels.get(&asked) else { return true };
         let before = last_before(&channel.writes, |write| write.enter_ns < call.enter_ns);
-        let Some(before) = before.filter(|before| before.thread == thread) else { return false };
-        let asker = of.map(|(question, _)| question.object);
-        if asker.is_some() && asker == channel.answered_to {
+        let Some(before) = before.copied() else { return true };
+        let answers = self.channels.get(&answers);
+        let heard = answers
+            .and_then(|known| last_before(&known.reads, |read| read.enter_ns < call.enter_ns));
+        let heard = heard.filter(|heard| heard.enter_ns > before.enter_ns).copied();
+        let asker = |of: Option<(Question, bool)>| of.map(|(question, _)| question.object);
+        let [now, last] = [asker(of), asker(channel.asked_for)];
+        let t = self.thread(thread);
+        let Some(heard) = heard else {
+            // Another part of the same question, or another question.
+            let mark = t.marks.list.back();
+            let same_turn = mark.is_some_and(|mark| {
+                mark.kind == MarkKind::Asks
+                    && mark.moved.object == asked
+                    && mark.rests == t.rests
+                    && mark.of == of.map(|(question, _)| question)
+            });
+            let same = now.is_some() && now == last;
+            let two = now.is_some() && last.is_some() && now != last;
+            self.channels.entry(asked).or_default().is_shared |= two;
+            return !(same_turn || same);
+        };
+        if [before.thread, heard.thread] != [thread; 2] {
             return true;
         }
-        let t = self.thread(thread);
-        let heard = self
-            .channels
-            .get(&answers)
-            .and_then(|known| last_before(&known.reads, |read| read.enter_ns < call.enter_ns));
-        match heard.filter(|heard| heard.enter_ns > before.enter_ns) {
-            Some(heard) => {
-                heard.thread == thread && rested_ns(t, heard.exit_ns, call.enter_ns).is_none()
-            }
-            // Another part of the same question.
-            None => {
-                let last = t.marks.list.back();
-                last.is_some_and(|last| {
-                    last.kind == MarkKind::Asks
-                        && last.moved.object == asked
-                        && last.rests == t.rests
-                })
-            }
-        }
+        let goes_on = now.is_some() && now == channel.answered_to;
+        let rests = t.marks.of_call(heard.enter_ns).next().map(|mark| mark.rests);
+        !(goes_on || rests == Some(t.rests))
     }
 
     /// The question for whose sake the last one was asked on a channel, and whether that is sure. If nothing has been

@@ -164,9 +164,10 @@ pub struct Channel {
     pub sakes: VecDeque<Sake>,
     /// It is in the list of those on which its writer's process asks.
     pub(crate) is_listed: bool,
-    /// When a question was asked on it that nobody can have waited to ask: it was idle, or in use for another question
-    /// at the same time ([`World::is_passed_on`]).
+    /// When questions were asked on it by a thread that had not kept it in use ([`World::note_use`]).
     pub asked_at_will: VecDeque<u64>,
+    /// Questions of two clients have been under way on it at a time.
+    pub is_shared: bool,
     /// The channel of the question to which the last answer to what was asked on it was passed on.
     pub answered_to: Option<Object>,
     /// The call by which its writer opened the connection, if it was seen; and when the first write since began.

@@ -102,9 +102,9 @@ pub struct Process {
     pub has_connections: bool,
     /// One of its threads has asked another process on a connection.
     pub asks: bool,
-    /// The channels on which it has asked, and how many of them may be closed before these are looked for.
+    /// The channels on which it has asked; and the length of this list at which closed ones are dropped from it.
     pub asks_on: Vec<Object>,
-    pub(crate) most_asks_on: usize,
+    pub(crate) prune_asks_on_at: usize,
 }
 
 /// What a jbd2 thread has been doing.

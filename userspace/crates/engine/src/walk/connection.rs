@@ -29,28 +29,31 @@ impl Walk<'_> {
         let may_be = Some(process) == self.goal.server_process
             && self.world.process_of(thread).asks
             && self.applies(Rule::Connection)
-            && polls(off)
+            && rests_in_poll(off)
+            && self.ended_by_peer(thread, off)
             && self.had_all(off.start_ns);
         if !may_be {
             return None;
         }
         let of_process = |id: ThreadId| self.world.thread(id).process == process;
-        let asked = *self.asked_next(thread, off.end_ns)?;
         self.note_past();
+        let asked = *self.asked_next(thread, off.end_ns)?;
         // The path may have come here by another request's work.
-        if !self.came_from(thread, asked.enter_ns) {
+        if !self.came_back_over(thread, asked.enter_ns) {
             return None;
         }
         let channel = self.world.channels.get(&asked.moved.object)?;
         let heard_ns = self.freed_ns(thread, channel, asked.enter_ns)?;
-        if heard_ns <= off.end_ns {
+        if heard_ns <= off.end_ns || channel.is_shared {
             return None;
         }
         let (worker, worked_ns) = self.last_worked(of_process, off.start_ns)?;
         let from_ns = self.let_go_ns(worker, worked_ns)?.min(off.start_ns);
         let at_will = last_before(&channel.asked_at_will, |enter_ns| *enter_ns <= asked.enter_ns);
+        let free = |at_ns: u64| self.another_is_free(process, asked.moved.object, at_ns);
         if at_will.is_some_and(|enter_ns| *enter_ns > from_ns)
-            || self.another_is_free(process, asked.moved.object, off.start_ns)
+            || free(from_ns)
+            || free(off.start_ns)
         {
             return None;
         }
@@ -59,29 +62,43 @@ impl Walk<'_> {
         Some(Step::Joined(worker, from_ns))
     }
 
-    /// Whether the process had another connection to the same server that nobody used at that time.
+    /// Whether a rest did not end by a timer, nor by another thread of the process (which may have had the request).
+    fn ended_by_peer(&self, thread: ThreadId, off: &Off) -> bool {
+        let process = |id: ThreadId| self.world.thread(id).process;
+        let own = |wake: Wake| wake.by_waker() && process(wake.waker) == process(thread);
+        !classify::off_cpu::timed_out(self.world, thread, off) && !off.wake.is_some_and(own)
+    }
+
+    /// Whether the process had another connection to the same address that nobody used at that time, or may have had
+    /// one: it has more than are looked at.
     fn another_is_free(&self, process: ProcessId, asked: Object, at_ns: u64) -> bool {
-        let to = |object: &Object| {
-            let channel = self.world.channels.get(object)?;
-            Some(channel.ends.map(|[_, to]| to))
-        };
-        let to_same = to(&asked);
-        let all =
-            self.world.processes[process as usize].asks_on.iter().rev().take(MOST_CONNECTIONS);
-        let mut others = all.filter(|on| **on != asked && to(on) == to_same);
-        others.any(|on| self.is_free(on, at_ns))
+        let to = |channel: &Channel| channel.ends.map(|[_, to]| to);
+        let to_same = self.world.channels.get(&asked).and_then(to);
+        let all = self.world.processes[process as usize].asks_on.iter();
+        let others = all.rev().filter(|on| **on != asked);
+        let known = others.filter_map(|on| self.world.channels.get(on));
+        let mut others = known.filter(|channel| to(channel) == to_same);
+        others.by_ref().take(MOST_CONNECTIONS).any(|channel| self.is_free(channel, at_ns))
+            || others.next().is_some()
     }
 
     /// Whether a connection was idle: the last question on it was answered, and the next one was asked at will, if any.
-    fn is_free(&self, asked: &Object, at_ns: u64) -> bool {
-        let Some(channel) = self.world.channels.get(asked) else { return false };
+    /// What was moved long ago is forgotten. A connection that several clients use at a time is always free.
+    fn is_free(&self, channel: &Channel, at_ns: u64) -> bool {
+        if channel.is_shared {
+            return true;
+        }
         let Some(answers) = channel.reverse.and_then(|back| self.world.channels.get(&back)) else {
             return false;
         };
         let next = count_before(&channel.writes, |write| write.enter_ns < at_ns);
         let last = next.checked_sub(1).map(|last| channel.writes[last].enter_ns);
         let heard = last_before(&answers.reads, |read| read.exit_ns <= at_ns);
-        let is_answered = last.zip(heard).is_some_and(|(last, heard)| heard.enter_ns > last);
+        let existed = channel.first_write_ns.is_some_and(|ns| ns < at_ns);
+        let is_answered = match last {
+            Some(last) => heard.is_some_and(|heard| heard.enter_ns > last),
+            None => existed,
+        };
         let at_will = &channel.asked_at_will;
         is_answered
             && match channel.writes.get(next).map(|next| next.enter_ns) {
@@ -94,36 +111,43 @@ impl Walk<'_> {
     fn asked_next(&self, thread: ThreadId, since_ns: u64) -> Option<&Mark> {
         let t = self.world.thread(thread);
         let marks = &t.marks.list;
-        let known = self.next_for_its_sake(thread, since_ns).and_then(|next_ns| {
-            let first = count_before(marks, |mark| mark.exit_ns < next_ns);
-            let mut call = marks.range(first..).take_while(|mark| mark.exit_ns == next_ns);
-            call.find(|mark| mark.kind == MarkKind::Asks && self.of_goal(mark))
-        });
-        let asked = known.or_else(|| self.asked_before_answer(thread))?;
-        let is_next =
-            asked.enter_ns >= since_ns && rested_ns(t, since_ns + 1, asked.enter_ns).is_none();
+        let asked = match self.next_for_its_sake(thread, since_ns) {
+            Some(next_ns) => {
+                let first = count_before(marks, |mark| mark.exit_ns < next_ns);
+                let mut call = marks.range(first..).take_while(|mark| mark.exit_ns == next_ns);
+                call.find(|mark| mark.kind == MarkKind::Asks && self.of_goal(mark))?
+            }
+            None => self.asked_before_answer(thread)?,
+        };
+        let is_next = asked.enter_ns >= since_ns
+            && rested_ns(t, since_ns, asked.enter_ns).is_none_or(|ns| ns == since_ns);
         is_next.then_some(asked)
     }
 
-    /// Whether the path leads back through what the thread did since `since_ns`.
-    fn came_from(&self, thread: ThreadId, since_ns: u64) -> bool {
+    /// Whether the path has come back over what the thread did at `at_ns`.
+    fn came_back_over(&self, thread: ThreadId, at_ns: u64) -> bool {
         let mut here = self.output.out.iter().rev().take_while(|raw| raw.thread == thread);
-        here.any(|raw| raw.end_ns > since_ns)
+        here.any(|raw| raw.end_ns > at_ns)
     }
 
-    /// The question whose answer the thread had just heard when it answered the request.
+    /// The question whose answer the thread had just heard when it answered the request, unless it was certainly
+    /// another's.
     fn asked_before_answer(&self, thread: ThreadId) -> Option<&Mark> {
-        let answer = self.goal.messages.get(1)?;
+        let [first, ..] = self.goal.messages[..] else { return None };
+        let answer = self.goal.messages.iter().find(|message| message.object != first.object)?;
         let answers = self.world.channels.get(&answer.object)?;
         let write = Channel::find(&answers.writes, answer.from)?;
-        let marks = &self.world.thread(thread).marks.list;
-        let last = count_before(marks, |mark| mark.enter_ns < write.enter_ns).checked_sub(1)?;
-        let heard = marks.get(last).filter(|mark| mark.kind == MarkKind::Hears)?;
+        let marks = &self.world.thread(thread).marks;
+        let last =
+            count_before(&marks.list, |mark| mark.enter_ns < write.enter_ns).checked_sub(1)?;
+        let heard = marks.list.get(last).filter(|mark| mark.kind == MarkKind::Hears)?;
         let heard_from = self.world.channels.get(&heard.moved.object)?;
         let asked = self.world.channels.get(&heard_from.reverse?)?;
         let asked = last_before(&asked.writes, |asked| asked.enter_ns < heard.enter_ns)?;
-        let mut call = self.world.thread(thread).marks.of_call(asked.enter_ns);
-        call.find(|mark| mark.kind == MarkKind::Asks && write.thread == thread)
+        let may_be_its = |mark: &Mark| mark.of.is_none() || !mark.sure || self.of_goal(mark);
+        let mut call = marks.of_call(asked.enter_ns);
+        let asked = call.find(|mark| mark.kind == MarkKind::Asks && may_be_its(mark));
+        asked.filter(|_| write.thread == thread)
     }
 
     /// When the answer to another request's question was read on that connection, last before `asked_ns`.
@@ -138,6 +162,6 @@ impl Walk<'_> {
 
 /// Whether a thread rested until any of its connections was ready. A thread that rests in a read serves the request that
 /// it reads the answer for.
-fn polls(off: &Off) -> bool {
+fn rests_in_poll(off: &Off) -> bool {
     is_rest(off) && off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Readiness)
 }

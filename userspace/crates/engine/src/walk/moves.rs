@@ -3,6 +3,9 @@
 use crate::ownership::marks::Sake;
 use crate::walk::*;
 
+/// Limit of what was asked next for questions on the same connection, among which the request's is searched.
+const MOST_SAKES: usize = 64;
+
 /// The calls that moved messages of the request, and what was asked for it.
 pub(super) struct Moves<'w> {
     /// The channel of its question.
@@ -64,7 +67,7 @@ impl Walk<'_> {
         let is_its = |sake: &&Sake| {
             sake.thread == thread && asked.from < sake.of.to && sake.of.from < asked.to
         };
-        let mut sakes = sakes.take_while(|sake| sake.exit_ns <= self.goal.end_ns);
-        sakes.find(is_its).map(|sake| sake.exit_ns)
+        let sakes = sakes.take_while(|sake| sake.exit_ns <= self.goal.end_ns);
+        sakes.take(MOST_SAKES).find(is_its).map(|sake| sake.exit_ns)
     }
 }
