@@ -59,3 +59,21 @@ fn nobody_waits_for_a_connection_while_another_is_idle() {
         ["120-143 sleep timer modelled", "143-160 queue.app turn modelled"]
     );
 }
+
+/// A timer, perhaps the request's own, ended the rest.
+#[test]
+fn a_timer_ends_no_wait_for_a_connection() {
+    assert_eq!(
+        rest(Until::Time),
+        ["120-143 sleep charge modelled", "143-160 queue.app turn modelled"]
+    );
+}
+
+/// A helper of the server, which may have had the request, ended the rest.
+#[test]
+fn the_servers_own_thread_ends_no_wait_for_a_connection() {
+    assert_eq!(
+        rest(Until::Helper),
+        ["120-143 sleep timer modelled", "143-160 queue.app turn modelled"]
+    );
+}

@@ -383,6 +383,10 @@ pub enum Until {
     Another,
     /// It was in use for the other client, but the server had another one that was idle.
     Spare,
+    /// It was in use for the other client, but the rest ended as its time was over.
+    Time,
+    /// It was in use for the other client, but the server's helper (thread 21) ended the rest.
+    Helper,
     /// A question was asked on it while another was under way: nobody has to wait for it.
     Shared,
 }
@@ -435,17 +439,23 @@ pub fn waited(until: Until) -> Story {
     } else {
         s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 118), None);
     }
-    let waker = match until {
-        Until::Another => (2, 30),
-        _ => (3, 40),
-    };
-    s.wake(143, waker.0, waker.1, 20, WAKING_IN_SYSCALL);
+    match until {
+        Until::Another => s.wake(143, 2, 30, 20, WAKING_IN_SYSCALL),
+        Until::Time => s.wake(143, 1, IDLE, 20, WAKING_HARDIRQ),
+        Until::Helper => {
+            s.switch(138, 4, IDLE, 21, RUNNABLE);
+            s.call(4, 21, FUTEX, (25, 140), 0);
+            s.wake(143, 4, 21, 20, 0);
+        }
+        _ => s.wake(143, 3, 40, 20, WAKING_IN_SYSCALL),
+    }
     match until {
         Until::Another => s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (140, 146)),
         _ => behind.answers(&mut s, 3, 40, (0, 4), (140, 146)),
     }
     s.switch(148, 1, IDLE, 20, RUNNABLE);
-    s.timed(1, 20, (if asked == 8 { 134 } else { 118 }, 150), 1);
+    let found = i64::from(until != Until::Time);
+    s.timed(1, 20, (if asked == 8 { 134 } else { 118 }, 150), found);
     match until {
         Until::Another => other.hears(&mut s, 1, 20, (0, 4), (152, 155)),
         _ => gets(&mut s, 0, (152, 155)),
