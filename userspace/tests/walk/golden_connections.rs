@@ -25,7 +25,7 @@ fn rest(until: Until) -> Vec<String> {
 fn a_request_waits_for_a_connection_in_use() {
     assert_eq!(
         rest(Until::Free),
-        ["120-143 queue.app connection modelled", "143-160 queue.app turn modelled",]
+        ["120-143 queue.app connection modelled", "143-160 queue.app turn modelled"]
     );
 }
 

@@ -87,6 +87,17 @@ pub struct Marks {
     answers: bool,
 }
 
+/// How a connection is used for another question.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// It has been in use since the last question: for the same client, or the thread asks without a rest since it read
+    /// the answer.
+    PassedOn,
+    AtWill,
+    /// While another client's question is under way.
+    ByTwo,
+}
+
 /// A server's thread asked another server, or heard its answer, for the sake of a question.
 #[derive(Clone, Copy, Debug)]
 pub struct Sake {
@@ -173,12 +184,11 @@ impl World {
             MarkKind::Asks => self.works_for(thread, call.enter_ns),
             MarkKind::Hears => self.asks_for(asked),
         };
-        let at_will = kind == MarkKind::Asks && self.note_use(thread, call, (asked, reverse), of);
-        let channel = self.channels.entry(asked).or_default();
-        if at_will {
-            let times = &mut channel.asked_at_will;
-            times.insert(count_before(times, |ns| *ns <= call.enter_ns), call.enter_ns);
+        if kind == MarkKind::Asks {
+            self.list_asked(process, asked);
+            self.note_use(thread, call, (asked, reverse), of);
         }
+        let channel = self.channels.entry(asked).or_default();
         match kind {
             MarkKind::Takes => channel.take(moved, call.exit_ns),
             MarkKind::Asks => channel.asked_for = of,
@@ -196,9 +206,6 @@ impl World {
         let marks = &mut self.threads[thread as usize].marks;
         marks.takes |= kind == MarkKind::Takes;
         marks.answers |= kind == MarkKind::Answers;
-        if kind == MarkKind::Asks {
-            self.list_asked(process, asked);
-        }
         if let Some(of) = of.filter(|_| kind == MarkKind::Answers) {
             self.note_passed_on(thread, of.object);
         }
@@ -291,23 +298,39 @@ impl World {
         }
     }
 
-    /// Whether a thread that asks on a connection, with `call` and for `of`, does so at will: it has not kept the
-    /// connection in use since the last question. It has if it goes on for the same client, or asks without a rest since
-    /// it read the answer. Notes whether questions of two clients are under way at a time.
+    /// A thread asks on a connection, with `call` and for `of`: notes whether it does so at will, and whether questions of
+    /// two clients are under way at a time.
     fn note_use(
         &mut self,
         thread: ThreadId,
         call: &Call,
         (asked, answers): (Object, Object),
         of: Option<(Question, bool)>,
-    ) -> bool {
-        let Some(channel) = self.channels.get(&asked) else { return true };
+    ) {
+        let used = self.use_of(thread, call, (asked, answers), of);
+        let channel = self.channels.entry(asked).or_default();
+        channel.is_shared |= used == Use::ByTwo;
+        if used != Use::PassedOn {
+            let times = &mut channel.asked_at_will;
+            times.insert(count_before(times, |ns| *ns <= call.enter_ns), call.enter_ns);
+        }
+    }
+
+    fn use_of(
+        &self,
+        thread: ThreadId,
+        call: &Call,
+        (asked, answers): (Object, Object),
+        of: Option<(Question, bool)>,
+    ) -> Use {
+        let passed_on_if = |passed_on: bool| if passed_on { Use::PassedOn } else { Use::AtWill };
+        let Some(channel) = self.channels.get(&asked) else { return Use::AtWill };
         let before = last_before(&channel.writes, |write| write.enter_ns < call.enter_ns);
-        let Some(before) = before.copied() else { return true };
+        let Some(before) = before else { return Use::AtWill };
         let answers = self.channels.get(&answers);
         let heard = answers
             .and_then(|known| last_before(&known.reads, |read| read.enter_ns < call.enter_ns));
-        let heard = heard.filter(|heard| heard.enter_ns > before.enter_ns).copied();
+        let heard = heard.filter(|heard| heard.enter_ns > before.enter_ns);
         let asker = |of: Option<(Question, bool)>| of.map(|(question, _)| question.object);
         let [now, last] = [asker(of), asker(channel.asked_for)];
         let t = self.thread(thread);
@@ -320,17 +343,17 @@ impl World {
                     && mark.rests == t.rests
                     && mark.of == of.map(|(question, _)| question)
             });
-            let same = now.is_some() && now == last;
-            let two = now.is_some() && last.is_some() && now != last;
-            self.channels.entry(asked).or_default().is_shared |= two;
-            return !(same_turn || same);
+            return match (now, last) {
+                (Some(now), Some(last)) if now != last => Use::ByTwo,
+                _ => passed_on_if(same_turn || now.is_some() && now == last),
+            };
         };
         if [before.thread, heard.thread] != [thread; 2] {
-            return true;
+            return Use::AtWill;
         }
         let goes_on = now.is_some() && now == channel.answered_to;
         let rests = t.marks.of_call(heard.enter_ns).next().map(|mark| mark.rests);
-        !(goes_on || rests == Some(t.rests))
+        passed_on_if(goes_on || rests == Some(t.rests))
     }
 
     /// The question for whose sake the last one was asked on a channel, and whether that is sure. If nothing has been

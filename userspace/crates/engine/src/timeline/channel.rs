@@ -164,7 +164,7 @@ pub struct Channel {
     pub sakes: VecDeque<Sake>,
     /// It is in the list of those on which its writer's process asks.
     pub(crate) is_listed: bool,
-    /// When questions were asked on it by a thread that had not kept it in use ([`World::note_use`]).
+    /// When questions were asked on it at will: it had not been in use since the question before.
     pub asked_at_will: VecDeque<u64>,
     /// Questions of two clients have been under way on it at a time.
     pub is_shared: bool,
