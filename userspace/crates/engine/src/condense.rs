@@ -26,8 +26,8 @@ pub fn condense(segments: Segments, latency_ns: u64) -> Segments {
     if !is_long && !of.has_alike(&segments.list) {
         return segments;
     }
-    let mut few = Few::new(of);
     let Segments { list, mut texts } = segments;
+    let mut few = Few { list: Vec::with_capacity(list.len()), ..Few::new(of) };
     for segment in list {
         few.push(segment, &mut texts);
     }

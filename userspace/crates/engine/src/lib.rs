@@ -472,9 +472,9 @@ impl Engine {
         if !self.fallback.holds_any() {
             self.accounts.extend(self.ledger.close_before(&self.world, horizon_ns));
         }
-        self.world.forget_before(horizon_ns, held);
+        let channels_gone = self.world.forget_before(horizon_ns, held);
         self.ledger.forget(&self.world);
-        self.detector.forget(&self.world, horizon_ns);
+        self.detector.forget(&self.world, horizon_ns, channels_gone);
     }
 }
 

@@ -50,7 +50,7 @@ use crate::classify::syscall::{ends_connection, waits, waits_for_writeback, Wait
 use crate::event::{Call, Io, Object, OpenCall, Transport, TYPE_EVENTFD, TYPE_FIFO};
 use crate::ownership::service_start;
 use crate::ownership::sums::{stretch_before, Doing};
-use crate::timeline::gallop::{count_before, last_before, latest_before};
+use crate::timeline::gallop::{count_before, last_before, latest_before, History};
 use crate::timeline::{
     Channel, Off, Process, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };

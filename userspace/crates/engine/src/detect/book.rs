@@ -128,9 +128,14 @@ impl Book {
     }
 
     /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can refer to.
-    pub(super) fn forget(&mut self, world: &World, horizon_ns: u64) {
+    pub(super) fn forget(&mut self, horizon_ns: u64) {
+        self.causality.forget(horizon_ns);
+    }
+
+    /// Drops what is kept of channels that the world has forgotten.
+    pub(super) fn forget_channels(&mut self, world: &World) {
         self.roles.forget(world);
-        self.causality.forget(world, horizon_ns);
+        self.causality.forget_channels(world);
         self.carried.0.retain(|channel, _| world.channels.contains_key(channel));
     }
 

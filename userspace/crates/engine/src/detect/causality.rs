@@ -13,8 +13,6 @@ mod back;
 mod evidence;
 mod services;
 
-use std::collections::VecDeque;
-
 use rustc_hash::FxHashMap;
 
 use crate::detect::found::Found;
@@ -28,7 +26,7 @@ use crate::ownership::adjacent::{
 use crate::ownership::handed::{handed_by_several, handed_through, is_task};
 use crate::ownership::in_order::Placed;
 use crate::ownership::marks::{Mark, MarkKind, Question};
-use crate::timeline::gallop::last_before;
+use crate::timeline::gallop::{last_before, History};
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
 use back::{back, By};
 pub(super) use evidence::{Asking, Heard, Judged};
@@ -56,7 +54,7 @@ pub(super) struct Causality {
     pub(super) programs: Programs,
     pub(super) services: Services,
     /// By the channel on which the answer comes.
-    asked: FxHashMap<Object, VecDeque<AskedOn>>,
+    asked: FxHashMap<Object, History<AskedOn>>,
 }
 
 /// Where a request is asked.
@@ -82,15 +80,20 @@ impl Causality {
     }
 
     /// Forgets connections that the world has forgotten, and parents whose children all began before `horizon_ns`.
-    pub(super) fn forget(&mut self, world: &World, horizon_ns: u64) {
-        self.services.forget(world, horizon_ns);
-        self.asked.retain(|_, all| {
+    pub(super) fn forget(&mut self, horizon_ns: u64) {
+        self.services.forget(horizon_ns);
+        for all in self.asked.values_mut() {
             let old = all.partition_point(|asked| asked.asked_ns < horizon_ns);
-            all.drain(..old.min(all.len().saturating_sub(1)));
-            true
-        });
-        self.asked.retain(|channel, _| world.channels.contains_key(channel));
+            let last = all.len().saturating_sub(1);
+            all.drain(..old.min(last));
+        }
         self.programs.forget(horizon_ns);
+    }
+
+    /// Drops what is kept of channels that the world has forgotten.
+    pub(super) fn forget_channels(&mut self, world: &World) {
+        self.services.forget_channels(world);
+        self.asked.retain(|channel, _| world.channels.contains_key(channel));
     }
 
     /// What is known about the parent when a thread asks another server, or starts a program, at `asked_ns`. `None` if

@@ -77,12 +77,12 @@ impl Detect for Framed {
     }
 
     fn hold(&self, held: &mut Held) {
-        for connection in self.connections.values().filter(|c| c.since_ns().is_some()) {
+        for connection in self.connections.values().filter(|c| c.has_open()) {
             held.channels.extend(connection.channels);
         }
     }
 
-    fn forget(&mut self, world: &World, _book: &mut Book) {
+    fn forget_channels(&mut self, world: &World) {
         self.connections.retain(|_, connection| {
             connection.channels.iter().any(|channel| world.channels.contains_key(channel))
         });
@@ -234,7 +234,9 @@ impl Framed {
             let Some(connection) = self.connections.get_mut(&number) else { continue };
             connection.tidy(world);
             connection.resume(world.now_ns, over);
-            waiting.extend(connection.since_ns().map(|_| (number, connection.channels[0])));
+            if connection.has_open() {
+                waiting.push((number, connection.channels[0]));
+            }
         }
         for (number, channel) in waiting {
             if let Some(connection) = self.connections.get_mut(&number) {

@@ -110,6 +110,9 @@ trait Detect {
     /// Forgets connections that the world has forgotten.
     fn forget(&mut self, _world: &World, _book: &mut Book) {}
 
+    /// Drops what is kept of channels that the world has forgotten.
+    fn forget_channels(&mut self, _world: &World) {}
+
     /// No more events will come: decides everything still open.
     fn finish(&mut self, world: &World, book: &mut Book);
 }
@@ -327,12 +330,18 @@ impl Detector {
     }
 
     /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can refer to.
-    pub fn forget(&mut self, world: &World, horizon_ns: u64) {
+    pub fn forget(&mut self, world: &World, horizon_ns: u64, channels_gone: bool) {
         let (detectors, book) = self.table();
         for detector in detectors {
             detector.forget(world, book);
+            if channels_gone {
+                detector.forget_channels(world);
+            }
         }
-        book.forget(world, horizon_ns);
+        book.forget(horizon_ns);
+        if channels_gone {
+            book.forget_channels(world);
+        }
     }
 
     /// Adds the threads, processes and channels that open requests refer to.

@@ -1,8 +1,6 @@
 //! The claims on one thread's time. Access is quickest at the end, where nearly all claims come.
 
-use std::collections::VecDeque;
-
-use crate::timeline::gallop::{count_before, count_in};
+use crate::timeline::gallop::{count_before, count_in, History};
 
 /// Limit of the claims in a chunk: an insertion moves at most this many.
 const MOST_TOGETHER: usize = 128;
@@ -21,7 +19,7 @@ pub struct Claim {
 #[derive(Debug, Default)]
 pub struct ClaimList {
     /// None of the chunks is empty.
-    chunks: VecDeque<Vec<Claim>>,
+    chunks: History<Vec<Claim>>,
     /// Behind the claim that was added last, or that kept one from being added, if it is still there: a request's
     /// claims follow each other.
     cursor: (usize, usize),
@@ -153,8 +151,8 @@ impl ClaimList {
     /// Takes out what lies before `horizon_ns`, in order.
     pub fn take_before(&mut self, horizon_ns: u64) -> impl Iterator<Item = Claim> + use<> {
         let begun = |chunk: &Vec<Claim>| chunk.first().is_some_and(|c| c.start_ns < horizon_ns);
-        let mut before: Vec<Vec<Claim>> =
-            self.chunks.drain(..count_before(&self.chunks, begun)).collect();
+        let count = count_before(&self.chunks, begun);
+        let mut before: Vec<Vec<Claim>> = self.chunks.drain(..count).collect();
         if let Some(chunk) = before.last_mut() {
             let begun = chunk.partition_point(|claim| claim.start_ns < horizon_ns);
             let later = chunk.split_off(begun);

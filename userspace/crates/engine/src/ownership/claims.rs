@@ -80,7 +80,7 @@ impl Claims {
             };
         }
         let claimed = taken.unwrap_or(segments.len());
-        let mut folded = Folded::new(texts, spent, life);
+        let mut folded = Folded::new(texts, spent, life, segments.len());
         for (index, (segment, &worker)) in segments.into_iter().zip(workers).enumerate() {
             if index == begin {
                 let Settling { added, has_relatives, ref kept_by, .. } = self.settling;

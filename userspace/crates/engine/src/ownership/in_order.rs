@@ -9,13 +9,11 @@
 //! given out for other reasons, or is still to come, and every later place belongs to another message.
 //! `experiments/trees` measures how often this is right.
 
-use std::collections::VecDeque;
-
 use rustc_hash::FxHashSet;
 
 use crate::event::Object;
 use crate::ownership::marks::{is_rest, Mark, MarkKind, Question};
-use crate::timeline::gallop::count_before;
+use crate::timeline::gallop::{count_before, History};
 use crate::timeline::{Thread, ThreadId, World};
 
 /// If more messages are taken in together, their order is no evidence.
@@ -31,7 +29,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// The batch to which mark `at`, of something taken in, belongs.
-    pub(super) fn around(marks: &VecDeque<Mark>, at: usize) -> Batch {
+    pub(super) fn around(marks: &History<Mark>, at: usize) -> Batch {
         let (given, rests, object) = (marks[at].given, marks[at].rests, marks[at].moved.object);
         let begin = count_before(marks, |mark| mark.given < given || mark.rests < rests);
         // The first mark with these counts may give something out itself; then it is not part of the batch.
@@ -42,7 +40,7 @@ impl Batch {
     }
 
     /// Whether the batch contains questions, by the thread's running count of marks that are no questions.
-    fn has_questions(&self, marks: &VecDeque<Mark>) -> bool {
+    fn has_questions(&self, marks: &History<Mark>) -> bool {
         let (first, last) = (&marks[self.begin], &marks[self.end - 1]);
         let others = last.turns - first.turns + u64::from(first.kind != MarkKind::Takes);
         others < (self.end - self.begin) as u64

@@ -5,14 +5,12 @@
 //! answer that it hears to such a question. Between two marks of one request, with no other request's marks in between,
 //! a thread works for that request; see [`crate::walk`].
 
-use std::collections::VecDeque;
-
 use crate::classify::syscall::{is_write, waits, Waits};
 use crate::event::{Call, Io, Object};
 use crate::ownership::adjacent::{given_after, Adjacency, Given};
 use crate::ownership::handed::{handed_by, handed_by_several, handed_through, is_task};
 use crate::ownership::service_start;
-use crate::timeline::gallop::{count_before, last_before};
+use crate::timeline::gallop::{count_before, last_before, History};
 use crate::timeline::{Channel, Off, ProcessId, Thread, ThreadId, Transfer, Why, World};
 use crate::walk::{Goal, Message};
 
@@ -75,9 +73,9 @@ impl Mark {
 #[derive(Debug, Default)]
 pub struct Marks {
     /// In order of time.
-    pub list: VecDeque<Mark>,
+    pub list: History<Mark>,
     /// When the thread began to open connections, to ask on them.
-    pub opens: VecDeque<u64>,
+    pub opens: History<u64>,
     turns: u64,
     taken: u64,
     given: u64,
@@ -312,7 +310,8 @@ impl World {
         channel.is_shared |= used == Use::ByTwo;
         if used != Use::PassedOn {
             let times = &mut channel.asked_at_will;
-            times.insert(count_before(times, |ns| *ns <= call.enter_ns), call.enter_ns);
+            let at = count_before(times, |ns| *ns <= call.enter_ns);
+            times.insert(at, call.enter_ns);
         }
     }
 
@@ -580,7 +579,7 @@ impl World {
 }
 
 /// The place of `sake` among `sakes`.
-fn find_sake(sakes: &mut VecDeque<Sake>, sake: Sake) -> Option<(&mut VecDeque<Sake>, usize)> {
+fn find_sake(sakes: &mut History<Sake>, sake: Sake) -> Option<(&mut History<Sake>, usize)> {
     let first = count_before(sakes, |known| known.exit_ns < sake.exit_ns);
     let same = sakes.range(first..).take_while(|known| known.exit_ns == sake.exit_ns);
     let at = { same }.position(|known| known.thread == sake.thread && known.of == sake.of)?;
@@ -588,14 +587,14 @@ fn find_sake(sakes: &mut VecDeque<Sake>, sake: Sake) -> Option<(&mut VecDeque<Sa
 }
 
 /// Whether the thread had taken in nothing on other connections since it last did anything else, or rested.
-fn takes_alone(marks: &VecDeque<Mark>, last: usize) -> bool {
+fn takes_alone(marks: &History<Mark>, last: usize) -> bool {
     let begin = batch_begin(marks, last);
     let mut batch = marks.range(begin..=last);
     batch.all(|mark| mark.moved.object == marks[last].moved.object)
 }
 
 /// The first mark of the questions that the thread took in since it last did anything else, or rested.
-pub fn batch_begin(marks: &VecDeque<Mark>, last: usize) -> usize {
+pub fn batch_begin(marks: &History<Mark>, last: usize) -> usize {
     let (turns, rests) = (marks[last].turns, marks[last].rests);
     let before = |mark: &Mark| mark.turns < turns || mark.rests < rests;
     let begin = count_before(marks, before);

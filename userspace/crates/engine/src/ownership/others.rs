@@ -97,8 +97,8 @@ pub(super) struct Done {
 }
 
 impl<F: Fn(ThreadId, u64, u64) -> Spent> Folded<F> {
-    pub fn new(texts: Texts, spent: F, life: Option<Life>) -> Folded<F> {
-        let (list, open, released) = Default::default();
+    pub fn new(texts: Texts, spent: F, life: Option<Life>, count: usize) -> Folded<F> {
+        let (list, open, released) = (Vec::with_capacity(count), Vec::new(), Vec::new());
         Folded { texts, spent, list, life, open, released, reaches_back: None }
     }
 

@@ -100,11 +100,14 @@ pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing)
     (if start_ns < at_ns { start_ns.max(from_ns) } else { from_ns }, doing)
 }
 
-/// Whether a thread made so many calls in `[from_ns, to_ns)` that there are too many stretches to add up.
-fn has_many_calls(thread: &Thread, from_ns: u64, to_ns: u64) -> bool {
-    let before = count_before(&thread.calls, |call| call.enter_ns < to_ns);
-    let first = before.checked_sub(STRETCHES).and_then(|first| thread.calls.get(first));
-    first.is_some_and(|call| call.enter_ns >= from_ns)
+/// The number of calls that a thread began in `[from_ns, to_ns)`.
+fn calls_in(thread: &Thread, from_ns: u64, to_ns: u64) -> usize {
+    let begun = |ns: u64| count_before(&thread.calls, |call| call.enter_ns < ns);
+    if from_ns < to_ns {
+        begun(to_ns) - begun(from_ns)
+    } else {
+        0
+    }
 }
 
 /// What a thread did in `[from_ns, to_ns)`, by adding up each stretch; `None` if there are more than `most` stretches.
@@ -128,10 +131,23 @@ pub struct Sums(AllTotals<KINDS>);
 
 impl Sums {
     /// What the thread did in `[from_ns, to_ns)`, all of which has to be known by now.
+    ///
+    /// Each stretch is looked up once as long as the intervals follow each other or overlap. What lies between the sums
+    /// and a later interval is looked up, too, unless that is more than is summed: then the sums begin anew. So sums
+    /// that are needed again grow by as much as they cost.
     pub fn spent(&self, id: ThreadId, thread: &Thread, from_ns: u64, to_ns: u64) -> Spent {
-        let few = !has_many_calls(thread, from_ns, to_ns);
-        if let Some(spent) = few.then(|| summed(thread, from_ns, to_ns, STRETCHES)).flatten() {
-            return spent; // sooner than a subtraction
+        match self.0.extent(id) {
+            Some(summed) if from_ns < summed.from_ns => {
+                let few = calls_in(thread, from_ns, to_ns) <= STRETCHES;
+                let directly = || self::summed(thread, from_ns, to_ns, STRETCHES);
+                if let Some(spent) = few.then(directly).flatten() {
+                    return spent; // sooner than to begin the sums there
+                }
+            }
+            Some(summed) if calls_in(thread, summed.until_ns, from_ns) > summed.stretches => {
+                self.0.drop_of(id);
+            }
+            _ => {}
         }
         let before = |at_ns: u64, from_ns: u64| {
             let (start_ns, doing) = stretch_before(thread, at_ns, from_ns);
@@ -196,7 +212,7 @@ mod tests {
         for from_ns in (1000..50_000).rev().step_by(100) {
             let spent = sums.spent(1, &thread, from_ns, 50_900);
             assert_eq!(Some(spent), summed(&thread, from_ns, 50_900, usize::MAX), "{from_ns}");
-            let begin_ns = sums.0.begin_ns(1);
+            let begin_ns = sums.0.extent(1).map(|summed| summed.from_ns);
             begins.extend(begin_ns.filter(|_| begins.last() != Some(&begin_ns.unwrap_or(0))));
         }
         assert!(begins.len() <= 8, "{begins:?}");
@@ -226,7 +242,7 @@ mod tests {
         let spent = sums.spent(1, &thread, slept_ns, known_from_ns + 1_000);
         assert_eq!(spent.0[Doing::NotKnown.index()], known_from_ns - slept_ns);
         sums.spent(1, &thread, 500, known_from_ns + 1_000);
-        let stretches = sums.0.stretches(1);
+        let stretches = sums.0.extent(1).map_or(0, |summed| summed.stretches);
         assert!(stretches <= 3 * (thread.off.len() + thread.softirqs.len()), "{stretches}");
     }
 

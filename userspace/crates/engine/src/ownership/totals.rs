@@ -1,15 +1,14 @@
 //! Totals of what a thread did, kept from time to time, so that a sum over an interval is a subtraction.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::timeline::gallop::{count_before, last_before};
+use crate::timeline::gallop::{count_before, last_before, History};
 use crate::timeline::ThreadId;
 
 /// Number of stretches between two totals that are kept. A look-up adds about half as many.
-pub(super) const STRETCHES: usize = 32;
+pub(super) const STRETCHES: usize = 16;
 
 /// Nanoseconds by what was done: `N` kinds, identified by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +24,11 @@ impl<const N: usize> Nanoseconds<N> {
     pub(super) fn add_to(&mut self, what: usize, ns: u64) {
         let sum_ns = &mut self.0[what];
         *sum_ns = sum_ns.saturating_add(ns);
+    }
+
+    fn take_from(&mut self, what: usize, ns: u64) {
+        let sum_ns = &mut self.0[what];
+        *sum_ns = sum_ns.saturating_sub(ns);
     }
 
     fn minus(mut self, other: &Self) -> Self {
@@ -66,6 +70,19 @@ impl<const N: usize> AllTotals<N> {
         answer(totals)
     }
 
+    /// What is summed of a thread so far; `None`: nothing.
+    pub(super) fn extent(&self, id: ThreadId) -> Option<Extent> {
+        let all = self.0.borrow();
+        let totals = all.get(&id)?;
+        let (until_ns, stretches) = (totals.until_ns(), totals.stretches.len());
+        Some(Extent { from_ns: totals.from_ns, until_ns, stretches })
+    }
+
+    /// Drops the sums of a thread: the next ones begin anew.
+    pub(super) fn drop_of(&self, id: ThreadId) {
+        self.0.borrow_mut().remove(&id);
+    }
+
     /// Forgets what no request that begins at or after `horizon_ns` asks for, and threads that are not there.
     pub(super) fn forget_before(&self, horizon_ns: u64, is_there: impl Fn(ThreadId) -> bool) {
         let mut all = self.0.borrow_mut();
@@ -74,16 +91,14 @@ impl<const N: usize> AllTotals<N> {
             totals.forget_before(horizon_ns);
         }
     }
+}
 
-    #[cfg(test)]
-    pub(super) fn begin_ns(&self, id: ThreadId) -> Option<u64> {
-        self.0.borrow().get(&id).map(|totals| totals.from_ns)
-    }
-
-    #[cfg(test)]
-    pub(super) fn stretches(&self, id: ThreadId) -> usize {
-        self.0.borrow().get(&id).map_or(0, |totals| totals.stretches.len())
-    }
+/// What is summed of a thread: `[from_ns, until_ns)`, and of how many stretches that consists.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) from_ns: u64,
+    pub(super) until_ns: u64,
+    pub(super) stretches: usize,
 }
 
 /// The sums of one thread, since it was first asked for.
@@ -92,24 +107,24 @@ pub(super) struct Totals<const N: usize> {
     /// The begin of the first stretch that is kept.
     from_ns: u64,
     /// Stretches in order of time, each from the end of the one before: its end, and what the thread did.
-    stretches: VecDeque<(u64, usize)>,
+    stretches: History<(u64, usize)>,
     /// The total before every [`STRETCHES`]th of them.
-    kept: VecDeque<Nanoseconds<N>>,
+    kept: History<Nanoseconds<N>>,
     total: Nanoseconds<N>,
     /// The kind whose stretches divide the others, if any, and the ends of these stretches.
     divides: Option<usize>,
-    ends: VecDeque<u64>,
+    ends: History<u64>,
 }
 
 impl<const N: usize> Totals<N> {
     fn new(from_ns: u64, divides: Option<usize>) -> Self {
         Totals {
             from_ns,
-            stretches: VecDeque::new(),
-            kept: VecDeque::new(),
+            stretches: History::default(),
+            kept: History::default(),
             total: Nanoseconds::default(),
             divides,
-            ends: VecDeque::new(),
+            ends: History::default(),
         }
     }
 
@@ -150,11 +165,15 @@ impl<const N: usize> Totals<N> {
         self.extend(until_ns, before);
     }
 
-    /// Returns one of the kept totals, and calls `each` with what has to be added to it to get the total at `at_ns`.
-    fn at(&self, at_ns: u64, mut each: impl FnMut(usize, u64)) -> Option<&Nanoseconds<N>> {
+    /// The number of the last kept total that is not after `at_ns`.
+    fn kept_before(&self, at_ns: u64) -> usize {
         let whole = count_before(&self.stretches, |(end_ns, _)| *end_ns <= at_ns);
-        let base = (whole / STRETCHES).min(self.kept.len().checked_sub(1)?);
-        let first = base * STRETCHES;
+        (whole / STRETCHES).min(self.kept.len().saturating_sub(1))
+    }
+
+    /// Calls `each` with what has to be added to a kept total to get the total at `at_ns`.
+    fn since_kept(&self, kept: usize, at_ns: u64, mut each: impl FnMut(usize, u64)) {
+        let first = kept * STRETCHES;
         let before = first.checked_sub(1).map(|last| self.stretches[last].0);
         let mut start_ns = before.unwrap_or(self.from_ns);
         for &(end_ns, what) in self.stretches.range(first..) {
@@ -164,21 +183,18 @@ impl<const N: usize> Totals<N> {
             each(what, end_ns.min(at_ns) - start_ns);
             start_ns = end_ns;
         }
-        self.kept.get(base)
     }
 
     /// What the thread did in `[from_ns, to_ns)`, as far as it is summed.
     pub(super) fn between(&self, from_ns: u64, to_ns: u64) -> Nanoseconds<N> {
-        let mut spent = Nanoseconds::default();
-        let end = self.at(to_ns, |what, ns| spent.add_to(what, ns)).cloned();
-        if let Some(end) = end {
-            spent = spent.plus(&end);
-        }
-        let mut less = Nanoseconds::default();
-        if let Some(begin) = self.at(from_ns, |what, ns| less.add_to(what, ns)) {
-            spent = spent.minus(begin);
-        }
-        spent.minus(&less)
+        let (first, last) = (self.kept_before(from_ns), self.kept_before(to_ns));
+        let mut spent = match first == last {
+            true => Nanoseconds::default(),
+            false => self.kept[last].clone().minus(&self.kept[first]),
+        };
+        self.since_kept(last, to_ns, |what, ns| spent.add_to(what, ns));
+        self.since_kept(first, from_ns, |what, ns| spent.take_from(what, ns));
+        spent
     }
 
     /// The end of the last dividing stretch up to `at_ns`.

@@ -113,8 +113,8 @@ pub enum EndedBy {
 #[derive(Debug, Default)]
 pub struct Channel {
     /// In order of offset (of exit, which is the same unless writers race).
-    pub writes: VecDeque<Transfer>,
-    pub reads: VecDeque<Transfer>,
+    pub writes: History<Transfer>,
+    pub reads: History<Transfer>,
     pub first_write_ns: Option<u64>,
     /// The earliest time at which it can have been written to: before the first write seen, if records may have been
     /// lost.
@@ -141,12 +141,12 @@ pub struct Channel {
     /// One of its ends was closed.
     pub(crate) closed: bool,
     /// Its packets on their way through devices, as they were sent.
-    pub packets: VecDeque<Packet>,
+    pub packets: History<Packet>,
     /// Arrivals of bytes that no traced thread has written: (byte up to which they had come to the reader's socket,
     /// time).
-    pub arrivals: VecDeque<(u64, u64)>,
+    pub arrivals: History<(u64, u64)>,
     /// Where messages begin, if its framing is known.
-    pub heads: VecDeque<u64>,
+    pub heads: History<u64>,
     /// Where the first record of its last handshake of TLS begins, and the last one so far.
     handshake: Option<(u64, u64)>,
     /// When the kernel side had forgotten the channel and begun to count its bytes anew: bytes that lay in it were seen
@@ -161,11 +161,11 @@ pub struct Channel {
     /// that is sure; and what was asked for such questions.
     pub taken: Option<Taken>,
     pub asked_for: Option<(Question, bool)>,
-    pub sakes: VecDeque<Sake>,
+    pub sakes: History<Sake>,
     /// It is in the list of those on which its writer's process asks.
     pub(crate) is_listed: bool,
     /// When questions were asked on it at will: it had not been in use since the question before.
-    pub asked_at_will: VecDeque<u64>,
+    pub asked_at_will: History<u64>,
     /// Questions of two clients have been under way on it at a time.
     pub is_shared: bool,
     /// The channel of the question to which the last answer to what was asked on it was passed on.
@@ -209,10 +209,20 @@ impl Channel {
 
     /// When it was last used, or named.
     pub(super) fn used_ns(&self) -> u64 {
-        let moved = self.writes.back().into_iter().chain(self.reads.back());
+        self.uses_ns().max().unwrap_or(0)
+    }
+
+    /// Whether it was used, or named, at `at_ns` or since then.
+    pub(super) fn is_used_since(&self, at_ns: u64) -> bool {
+        self.uses_ns().any(|used_ns| used_ns >= at_ns)
+    }
+
+    /// When it was named, and when it was last used in each way.
+    fn uses_ns(&self) -> impl Iterator<Item = u64> + '_ {
+        let moved = [&self.writes, &self.reads].into_iter().filter_map(|list| list.back());
         let moved_ns = moved.map(|moved| moved.exit_ns);
-        let arrived_ns = self.arrivals.back().map(|(_, at_ns)| *at_ns);
-        moved_ns.chain(arrived_ns).fold(self.named_ns, u64::max)
+        let arrived_ns = self.arrivals.iter().next_back().map(|(_, at_ns)| *at_ns);
+        std::iter::once(self.named_ns).chain(moved_ns).chain(arrived_ns)
     }
 
     /// Its bytes are counted from the first one on again, except on TCP, which has its own numbers.
@@ -273,7 +283,7 @@ impl Channel {
     /// The transfers in `list` that moved bytes of `[from, to)`, in order of offset.
     #[inline]
     pub fn overlapping(
-        list: &VecDeque<Transfer>,
+        list: &History<Transfer>,
         from: u64,
         to: u64,
     ) -> impl Iterator<Item = &Transfer> {
@@ -283,12 +293,12 @@ impl Channel {
     }
 
     /// The index of the first transfer in `list` that moved anything from byte `at` on.
-    fn first_after(list: &VecDeque<Transfer>, at: u64) -> usize {
+    fn first_after(list: &History<Transfer>, at: u64) -> usize {
         count_before(list, |t| t.to <= at)
     }
 
     /// The transfer in `list` that moved byte `at`.
-    pub fn find(list: &VecDeque<Transfer>, at: u64) -> Option<&Transfer> {
+    pub fn find(list: &History<Transfer>, at: u64) -> Option<&Transfer> {
         list.get(Channel::first_after(list, at)).filter(|t| t.from <= at)
     }
 }

@@ -1,9 +1,7 @@
 //! Kernel functions that are hooked directly, on request (`--direct-hooks`): when a thread ran through them.
 
-use std::collections::VecDeque;
-
 use crate::event::{Function, KernelWait, Transport};
-use crate::timeline::gallop::{count_before, last_before};
+use crate::timeline::gallop::{count_before, last_before, History};
 use crate::timeline::retention::trim;
 use crate::timeline::Off;
 
@@ -19,9 +17,9 @@ pub struct Run<T> {
 /// The runs of a thread, which is in one function of each sort at a time.
 #[derive(Debug, Default)]
 pub struct Functions {
-    copies: VecDeque<Run<()>>,
-    waits: VecDeque<Run<KernelWait>>,
-    transports: VecDeque<Run<Transport>>,
+    copies: History<Run<()>>,
+    waits: History<Run<KernelWait>>,
+    transports: History<Run<Transport>>,
 }
 
 impl Functions {

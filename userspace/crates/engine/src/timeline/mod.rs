@@ -14,7 +14,7 @@ mod switches;
 mod thread;
 mod transfers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use crate::stacks::Stacks;
 use crate::timeline::arena::Arena;
 use crate::timeline::functions::Functions;
 use crate::timeline::futex_roles::Futexes;
-use crate::timeline::gallop::{count_before, last_before};
+use crate::timeline::gallop::{count_before, last_before, History};
 use crate::timeline::losses::Losses;
 use rpcprobe_model::Loss;
 use rpcprobe_record::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_NMI, WAKING_SOFTIRQ};
@@ -78,7 +78,7 @@ pub struct Program {
 pub struct Process {
     pub tgid: u32,
     pub parent: Option<ProcessId>,
-    pub programs: VecDeque<Program>,
+    pub programs: History<Program>,
     /// When its main thread exited, and the status of the thread that exited last.
     pub exited_ns: Option<u64>,
     pub exit_code: Option<i32>,
@@ -113,7 +113,7 @@ pub struct Journal {
     /// major << 20 | minor
     pub dev: u32,
     /// For each phase: from when, which transaction, which phase (`enum journal_phase`).
-    pub phases: VecDeque<(u64, u32, u16)>,
+    pub phases: History<(u64, u32, u16)>,
 }
 
 impl Journal {
@@ -130,7 +130,7 @@ pub struct World {
     pub(crate) by_tid: FxHashMap<u32, ThreadId>,
     pub(crate) by_tgid: FxHashMap<u32, ProcessId>,
     /// The threads that ran on each CPU: from when, which.
-    pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
+    pub cpus: Vec<History<(u64, ThreadId)>>,
     pub channels: FxHashMap<Object, Channel>,
     /// The names by which files were opened last.
     files: FxHashMap<FileId, Arc<str>>,
@@ -201,7 +201,7 @@ impl World {
             processes: Arena::default(),
             by_tid: FxHashMap::default(),
             by_tgid: FxHashMap::from_iter([(0, 0)]),
-            cpus: vec![VecDeque::new(); cpus as usize],
+            cpus: vec![History::default(); cpus as usize],
             channels: FxHashMap::default(),
             files: FxHashMap::default(),
             connected: FxHashMap::default(),
@@ -229,7 +229,7 @@ impl World {
         };
         world.processes.push(Process::default());
         world.threads.push(Thread {
-            names: VecDeque::from([(0, "idle".into())]),
+            names: History::from([(0, "idle".into())]),
             kthread: true,
             gone_ns: NEVER,
             ..Thread::default()
@@ -337,7 +337,7 @@ impl World {
         self.threads.push(Thread {
             tid,
             process,
-            names: VecDeque::from([(0, name)]),
+            names: History::from([(0, name)]),
             born_ns: now_ns,
             known_from_ns: now_ns,
             settled_ns: now_ns,

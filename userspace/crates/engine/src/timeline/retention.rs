@@ -58,7 +58,7 @@ impl World {
     pub fn oldest_arrival_ns(&self, horizon_ns: u64) -> u64 {
         let rested_ns = horizon_ns.saturating_sub(CONNECTION_RESTS_NS);
         let oldest = |channel: &Channel| {
-            channel.arrivals.front().filter(|_| channel.used_ns() >= rested_ns)?;
+            channel.arrivals.front().filter(|_| channel.is_used_since(rested_ns))?;
             let before = count_before(&channel.reads, |read| read.exit_ns < horizon_ns);
             let read = channel.reads.get(before).map(|read| read.from);
             let read = read.or_else(|| channel.reads.back().map(|read| read.to)).unwrap_or(0);
@@ -73,8 +73,9 @@ impl World {
         (self.threads.iter().count() + self.channels.len()) as u64
     }
 
-    /// Forgets what no walk that begins at or after `horizon_ns` can reach, except what is `held`.
-    pub fn forget_before(&mut self, horizon_ns: u64, held: Held) {
+    /// Forgets what no walk that begins at or after `horizon_ns` can reach, except what is `held`. Returns whether that
+    /// included channels.
+    pub fn forget_before(&mut self, horizon_ns: u64, held: Held) -> bool {
         for thread in self.threads.iter_mut() {
             let mut trimmed = trim(&mut thread.off, 1, |off| off.end_ns < horizon_ns);
             trimmed |= trim(&mut thread.calls, 1, |call| call.exit_ns < horizon_ns);
@@ -126,7 +127,9 @@ impl World {
             trim(&mut channel.arrivals, 0, |(end, _)| *end <= read);
         }
         self.stacks.forget_before(horizon_ns);
+        let before = self.channels.len();
         self.drop_the_dead(horizon_ns, held);
+        self.channels.len() < before
     }
 
     /// The other direction of the channel's connection.
@@ -154,7 +157,7 @@ impl World {
         let mut open = Vec::new();
         let mut resting = Vec::new();
         for (object, channel) in connections {
-            if channel.used_ns() >= rested_ns {
+            if channel.is_used_since(rested_ns) {
                 continue;
             }
             let used_ns = channel.used_ns().max(other_used_ns(channel));
@@ -224,9 +227,9 @@ impl World {
                     || channel.reverse.as_ref().is_some_and(is_held)
                     || !gone.contains(object)
             });
+            self.datagram_roles.forget(&self.channels);
+            self.sockets.retain(|_, end| self.channels.contains_key(&end.channel));
         }
-        self.datagram_roles.forget(&self.channels);
-        self.sockets.retain(|_, end| self.channels.contains_key(&end.channel));
         for openings in [&mut self.connected, &mut self.accepted] {
             openings.retain(|_, opening| opening.exit_ns >= rested_ns);
             threads.extend(openings.values().map(|opening| opening.thread));

@@ -108,7 +108,7 @@ pub struct Thread {
     pub tid: u32,
     pub process: ProcessId,
     /// Names over time: from when, what.
-    pub names: VecDeque<(u64, Arc<str>)>,
+    pub names: History<(u64, Arc<str>)>,
     pub traced: bool,
     pub kthread: bool,
     pub born_ns: u64,
@@ -116,25 +116,25 @@ pub struct Thread {
     pub exited_ns: Option<u64>,
     /// The instant after which nothing more happens to the thread.
     pub gone_ns: u64,
-    pub off: VecDeque<Off>,
-    pub calls: VecDeque<Call>,
-    pub faults: VecDeque<Span>,
-    pub softirqs: VecDeque<Span>,
-    pub hardirqs: VecDeque<Span>,
+    pub off: History<Off>,
+    pub calls: History<Call>,
+    pub faults: History<Span>,
+    pub softirqs: History<Span>,
+    pub hardirqs: History<Span>,
     /// When the hypervisor had its CPU.
-    pub steals: VecDeque<Span>,
+    pub steals: History<Span>,
     /// Waits for kernel locks; `number` holds LCB_F_* flags.
-    pub contentions: VecDeque<Span>,
+    pub contentions: History<Span>,
     /// Work that it did, as a kernel worker, for traced threads.
-    pub works: VecDeque<Work>,
+    pub works: History<Work>,
     /// Its moves between run queues while it was runnable.
-    pub moves: VecDeque<Move>,
+    pub moves: History<Move>,
     /// Its runs through functions that are hooked directly.
     pub functions: Functions,
     /// When it was told to pause for dirtying too many pages.
-    pub throttles: VecDeque<u64>,
+    pub throttles: History<u64>,
     /// When it found a journal full and went to make room itself.
-    pub checkpoints: VecDeque<u64>,
+    pub checkpoints: History<u64>,
     /// The call it was in when it last left the CPU, until the call's own record comes.
     pub open_call: Option<OpenCall>,
     /// What it has moved in that call so far.
@@ -151,12 +151,12 @@ pub struct Thread {
     /// Calls that moved messages.
     pub marks: Marks,
     /// When its calls began that accepted connections, and the channels on which the questions come.
-    pub accepts: VecDeque<(u64, Object)>,
+    pub accepts: History<(u64, Object)>,
     /// For a runtime's task: when it was woken once more after a wake-up, without a sleep in between, and by which
     /// thread.
-    pub woken_again: VecDeque<(u64, ThreadId)>,
+    pub woken_again: History<(u64, ThreadId)>,
     /// When it woke runtimes' tasks, and which. For a thread that is no task, also other threads of its process.
-    pub woke: VecDeque<(u64, ThreadId)>,
+    pub woke: History<(u64, ThreadId)>,
     /// For a runtime's task: the thread or task that made it.
     pub made_by: Option<ThreadId>,
     /// Number of its rests (sleeps until something was ready).
@@ -164,9 +164,9 @@ pub struct Thread {
     /// Number of its polls (calls that ask what is ready).
     pub polls: u64,
     /// Begin and end of its polls: the last ones, and those that are not forgotten.
-    pub polled: VecDeque<(u64, u64)>,
+    pub polled: History<(u64, u64)>,
     /// CPUs by time, to say where a segment ran: from when, which.
-    pub cpus: VecDeque<(u64, u32)>,
+    pub cpus: History<(u64, u32)>,
 }
 
 impl Thread {
@@ -177,7 +177,7 @@ impl Thread {
 
     /// Whether anything shows that it ever had a CPU: a context switch, or, where those were lost, what it did.
     pub fn has_run(&self) -> bool {
-        let did = |spans: &VecDeque<Span>| !spans.is_empty();
+        let did = |spans: &History<Span>| !spans.is_empty();
         let switched = !self.off.is_empty() || self.on_cpu.is_some();
         switched
             || !self.calls.is_empty()

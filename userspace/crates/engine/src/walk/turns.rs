@@ -11,7 +11,6 @@
 //!
 //! Of a client's thread only this is known: a call that moves others' messages is work for the others.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::ownership::marks::{batch_begin, is_rest, rested_ns, Mark, MarkKind, Question};
@@ -356,7 +355,7 @@ impl Walk<'_> {
     }
 
     /// How many messages the call of that mark moved, and whether one of them belongs to the request.
-    fn one_call(&self, marks: &VecDeque<Mark>, first: usize) -> (u32, bool) {
+    fn one_call(&self, marks: &History<Mark>, first: usize) -> (u32, bool) {
         same_call(marks, first).fold((0, false), |(all, ours), mark| {
             (self.world.messages_of(mark).saturating_add(all), ours || self.of_goal(mark))
         })
@@ -423,7 +422,7 @@ impl Walk<'_> {
     /// is found by the call that read the question.
     fn is_among(
         &self,
-        marks: &VecDeque<Mark>,
+        marks: &History<Mark>,
         among: Range<usize>,
         question: Option<Question>,
     ) -> bool {
@@ -446,7 +445,7 @@ fn next_two(t: &Thread, last: usize) -> Option<[&Mark; 2]> {
 }
 
 /// The marks of one call, from mark `first` on.
-fn same_call(marks: &VecDeque<Mark>, first: usize) -> impl Iterator<Item = &Mark> {
+fn same_call(marks: &History<Mark>, first: usize) -> impl Iterator<Item = &Mark> {
     let enter_ns = marks.get(first).map(|mark| mark.enter_ns);
     marks.range(first..).take_while(move |mark| Some(mark.enter_ns) == enter_ns)
 }

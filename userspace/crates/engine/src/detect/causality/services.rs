@@ -151,7 +151,12 @@ impl Services {
     }
 
     /// Forgets connections that the world has forgotten, and parents whose children all began before `horizon_ns`.
-    pub(super) fn forget(&mut self, world: &World, horizon_ns: u64) {
+    pub(super) fn forget(&mut self, horizon_ns: u64) {
+        self.named.retain(|_, named| named.answered_ns.is_none_or(|ns| ns >= horizon_ns));
+    }
+
+    /// Drops what is kept of channels that the world has forgotten.
+    pub(super) fn forget_channels(&mut self, world: &World) {
         let known = |asked: &Asked| world.channels.contains_key(&asked.0);
         self.open.retain(|(_, asked), _| known(asked));
         self.by_received.retain(|(_, _, asked)| known(asked));
@@ -159,9 +164,7 @@ impl Services {
             all.retain(known);
             !all.is_empty()
         });
-        let may_be_named =
-            |named: &Named| named.answered_ns.is_none_or(|answered_ns| answered_ns >= horizon_ns);
-        self.named.retain(|asked, named| known(asked) && may_be_named(named));
+        self.named.retain(|asked, _| known(asked));
     }
 
     fn of_process(&self, process: ProcessId) -> Vec<Asked> {

@@ -136,6 +136,16 @@ impl Connection {
         self.client.map(|client| (self.channels[client], self.channels[1 - client]))
     }
 
+    /// Whether exchanges are open.
+    pub(super) fn has_open(&self) -> bool {
+        !(self.open.is_empty()
+            && self.asks.is_empty()
+            && self.answers.is_empty()
+            && self.ended.is_empty()
+            && self.resting.is_empty()
+            && self.early.is_empty())
+    }
+
     /// The earliest time that open exchanges may still need; `None`: none are open.
     pub(super) fn since_ns(&self) -> Option<u64> {
         let open = self.open.values().chain(&self.asks).chain(&self.answers).chain(&self.ended);
