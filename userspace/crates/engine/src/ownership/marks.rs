@@ -60,6 +60,8 @@ pub struct Mark {
     pub taken: u64,
     /// Number of those that give something out, and of connections that the thread has opened.
     pub given: u64,
+    /// Number of marks before this one with as many turns and rests.
+    pub alike: u32,
 }
 
 impl Mark {
@@ -228,6 +230,9 @@ impl World {
         marks.turns += u64::from(kind != MarkKind::Takes);
         marks.taken += u64::from(takes_in);
         marks.given += u64::from(!takes_in);
+        let turns = marks.turns;
+        let before = marks.list.back().filter(|mark| (mark.turns, mark.rests) == (turns, rests));
+        let alike = before.map_or(0, |mark| mark.alike.saturating_add(1));
         marks.list.push_back(Mark {
             enter_ns: call.enter_ns,
             exit_ns: call.exit_ns,
@@ -235,11 +240,12 @@ impl World {
             moved,
             of,
             sure,
-            turns: marks.turns,
+            turns,
             rests,
             polls,
             taken: marks.taken,
             given: marks.given,
+            alike,
         });
     }
 
@@ -595,10 +601,9 @@ fn takes_alone(marks: &History<Mark>, last: usize) -> bool {
 
 /// The first mark of the questions that the thread took in since it last did anything else, or rested.
 pub fn batch_begin(marks: &History<Mark>, last: usize) -> usize {
-    let (turns, rests) = (marks[last].turns, marks[last].rests);
-    let before = |mark: &Mark| mark.turns < turns || mark.rests < rests;
-    let begin = count_before(marks, before);
-    // The first mark with these counts may itself be of something else.
+    // More of them may be forgotten by now.
+    let begin = last.saturating_sub(marks[last].alike as usize);
+    // The first one may itself be of something else.
     begin + usize::from(marks[begin].kind != MarkKind::Takes)
 }
 

@@ -1,6 +1,7 @@
 //! Totals of what a thread did, kept from time to time, so that a sum over an interval is a subtraction.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
@@ -107,9 +108,10 @@ pub(super) struct Totals<const N: usize> {
     /// The begin of the first stretch that is kept.
     from_ns: u64,
     /// Stretches in order of time, each from the end of the one before: its end, and what the thread did.
-    stretches: History<(u64, usize)>,
-    /// The total before every [`STRETCHES`]th of them.
-    kept: History<Nanoseconds<N>>,
+    stretches: VecDeque<(u64, usize)>,
+    /// The total before every [`STRETCHES`]th of them, and when these begin.
+    kept: VecDeque<Nanoseconds<N>>,
+    begins_ns: History<u64>,
     total: Nanoseconds<N>,
     /// The kind whose stretches divide the others, if any, and the ends of these stretches.
     divides: Option<usize>,
@@ -120,8 +122,9 @@ impl<const N: usize> Totals<N> {
     fn new(from_ns: u64, divides: Option<usize>) -> Self {
         Totals {
             from_ns,
-            stretches: History::default(),
-            kept: History::default(),
+            stretches: VecDeque::new(),
+            kept: VecDeque::new(),
+            begins_ns: History::default(),
             total: Nanoseconds::default(),
             divides,
             ends: History::default(),
@@ -147,6 +150,7 @@ impl<const N: usize> Totals<N> {
         for (start_ns, end_ns, what) in new.into_iter().rev() {
             if self.stretches.len().is_multiple_of(STRETCHES) {
                 self.kept.push_back(self.total.clone());
+                self.begins_ns.push_back(start_ns);
             }
             self.stretches.push_back((end_ns, what));
             if self.divides == Some(what) {
@@ -165,18 +169,15 @@ impl<const N: usize> Totals<N> {
         self.extend(until_ns, before);
     }
 
-    /// The number of the last kept total that is not after `at_ns`.
+    /// The number of the last kept total that is not after `at_ns`; of the first if all are.
     fn kept_before(&self, at_ns: u64) -> usize {
-        let whole = count_before(&self.stretches, |(end_ns, _)| *end_ns <= at_ns);
-        (whole / STRETCHES).min(self.kept.len().saturating_sub(1))
+        count_before(&self.begins_ns, |begin_ns| *begin_ns <= at_ns).saturating_sub(1)
     }
 
     /// Calls `each` with what has to be added to a kept total to get the total at `at_ns`.
     fn since_kept(&self, kept: usize, at_ns: u64, mut each: impl FnMut(usize, u64)) {
-        let first = kept * STRETCHES;
-        let before = first.checked_sub(1).map(|last| self.stretches[last].0);
-        let mut start_ns = before.unwrap_or(self.from_ns);
-        for &(end_ns, what) in self.stretches.range(first..) {
+        let mut start_ns = self.begins_ns.get(kept).copied().unwrap_or(self.from_ns);
+        for &(end_ns, what) in self.stretches.range(kept * STRETCHES..) {
             if start_ns >= at_ns {
                 break;
             }
@@ -208,6 +209,7 @@ impl<const N: usize> Totals<N> {
             let gone = self.stretches.drain(..STRETCHES).next_back();
             self.from_ns = gone.map_or(self.from_ns, |(end_ns, _)| end_ns);
             self.kept.pop_front();
+            self.begins_ns.pop_front();
         }
         while self.ends.front().is_some_and(|end_ns| *end_ns <= self.from_ns) {
             self.ends.pop_front();
