@@ -42,6 +42,9 @@ pub(super) struct Framed {
     restless: FxHashSet<u32>,
     /// When exchanges that rest are to be decided, and their connections.
     resting: BinaryHeap<Reverse<(u64, u32)>>,
+    /// By a process: the connections of which it has moved bytes. There may be many more that are over, and many
+    /// processes that exit.
+    by_user: FxHashMap<ProcessId, Vec<u32>>,
     /// By a task that has read answers and may give them to other tasks: the connections.
     giving: FxHashMap<ThreadId, Vec<u32>>,
 }
@@ -54,20 +57,20 @@ impl Detect for Framed {
             Seen::FramingLost { channel, why } => self.framing_lost(world, channel, why, book),
             Seen::Over { over, .. } => self.over(over),
             Seen::Reopened { channel } => self.reopened(world, channel, book),
-            Seen::Moved { io, .. } => self.decide(world, io.object, book),
+            Seen::Moved { process, io, .. } => {
+                self.used(process, io.object);
+                self.decide(world, io.object, book);
+            }
             _ => {}
         }
     }
 
     /// Exchanges that the process has open will not be answered, unless records are late.
     fn exit(&mut self, world: &World, process: ProcessId, _at_ns: u64, _book: &mut Book) {
-        // Exits of the whole machine are recorded. Most of these processes are not an end of any connection.
-        if !world.processes[process as usize].has_connections {
-            return;
-        }
-        for (number, connection) in &mut self.connections {
-            if connection.exit(world, process) {
-                self.restless.insert(*number);
+        for number in self.by_user.remove(&process).unwrap_or_default() {
+            let connection = self.connections.get_mut(&number);
+            if connection.is_some_and(|connection| connection.exit(world, process)) {
+                self.restless.insert(number);
             }
         }
     }
@@ -89,6 +92,10 @@ impl Detect for Framed {
         self.by_channel.retain(|_, number| self.connections.contains_key(number));
         self.restless.retain(|number| self.connections.contains_key(number));
         self.giving.retain(|_, numbers| numbers.iter().any(|n| self.connections.contains_key(n)));
+        self.by_user.retain(|_, numbers| {
+            numbers.retain(|number| self.connections.contains_key(number));
+            !numbers.is_empty()
+        });
     }
 
     fn finish(&mut self, world: &World, book: &mut Book) {
@@ -138,6 +145,15 @@ impl Framed {
         }
     }
 
+    /// A process has moved bytes of a channel.
+    fn used(&mut self, process: ProcessId, channel: Object) {
+        let Some((number, connection)) = self.connection(channel) else { return };
+        if !connection.users.contains(&process) {
+            connection.users.push(process);
+            self.by_user.entry(process).or_default().push(number);
+        }
+    }
+
     /// Looks at a frame or message.
     fn unit(&mut self, world: &World, unit: &Unit, book: &mut Book) {
         let channel = unit.channel;
@@ -157,6 +173,11 @@ impl Framed {
             }
             self.connections.insert(number, Connection::new(unit));
             withdraw_other_services(world, unit, book);
+            for object in [channel, unit.reverse] {
+                let channel = world.channels.get(&object).into_iter();
+                let moved = channel.flat_map(|channel| channel.writes.iter().chain(&channel.reads));
+                moved.for_each(|moved| self.used(world.thread(moved.thread).process, object));
+            }
         }
         let Some((number, connection)) = self.connection(channel) else { return };
         connection.unit(world, unit);

@@ -96,6 +96,8 @@ pub(super) struct Connection {
     due_ns: Option<u64>,
     pub(super) gone: Option<Gone>,
     pub(super) askers: Askers,
+    /// Processes that have moved bytes of it.
+    pub(super) users: Vec<ProcessId>,
     /// Tasks that have read an answer and may give it to another task, since these were last taken out.
     pub(super) readers: Vec<ThreadId>,
 }
@@ -127,6 +129,7 @@ impl Connection {
             due_ns: None,
             gone: None,
             askers: Askers::default(),
+            users: Vec::new(),
             readers: Vec::new(),
         }
     }
@@ -269,10 +272,11 @@ impl Connection {
         self.renew(Connection::between(self.protocol, self.channels));
     }
 
-    /// Replaces the connection by another one, and keeps only the exchanges that have ended.
+    /// Replaces the connection by another one between the same ends, and keeps only the exchanges that have ended.
     fn renew(&mut self, other: Connection) {
         let (ended, resting) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.resting));
-        *self = Connection { ended, resting, due_ns: self.due_ns, ..other };
+        let users = std::mem::take(&mut self.users);
+        *self = Connection { ended, resting, users, due_ns: self.due_ns, ..other };
     }
 
     /// It is known now which end asks.
