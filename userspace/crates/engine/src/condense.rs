@@ -5,6 +5,10 @@
 //! category, side, thread, phase, rule and evidence are unchanged. Only the positions of the pieces in the stretch are
 //! lost. No stretch is longer than a hundredth of the request. docs/design.md, "Few segments".
 
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
 use rpcprobe_model::{Segments, TextId, Texts, Told, ADDED_UP};
 
 /// A request of at most this many segments has its own work reported piece by piece. (The first, and longest, request
@@ -161,37 +165,62 @@ fn end_stretch(stretch: &mut Vec<Told>, few: &mut Vec<Told>, texts: &mut Texts) 
         few.append(stretch);
         return;
     }
-    let mut start_ns = stretch[0].start_ns;
-    // Of each category and so on: its first piece. Of each piece: the number of its category.
-    let mut firsts: Vec<usize> = Vec::new();
-    let mut numbers: Vec<usize> = Vec::with_capacity(stretch.len());
+    let mut kinds = Numbers::default();
+    let mut of_kind: Vec<Vec<usize>> = Vec::new();
     for (index, segment) in stretch.iter().enumerate() {
-        let known = firsts.iter().position(|first| alike(&stretch[*first], segment));
-        numbers.push(known.unwrap_or(firsts.len()));
-        if known.is_none() {
-            firsts.push(index);
+        let number = kinds.of(kind(segment));
+        if number == of_kind.len() {
+            of_kind.push(Vec::new());
         }
-        if firsts.len() * GAIN > stretch.len() {
+        of_kind[number].push(index);
+        if of_kind.len() * GAIN > stretch.len() {
             few.append(stretch);
             return;
         }
     }
-    for number in 0..firsts.len() {
-        let pieces = || numbers.iter().zip(&*stretch).filter(|(of, _)| **of == number);
-        let segment = sum(|| pieces().map(|(_, piece)| piece), start_ns, texts);
+    let mut start_ns = stretch[0].start_ns;
+    for pieces in of_kind {
+        let segment = sum(|| pieces.iter().map(|index| &stretch[*index]), start_ns, texts);
         start_ns = segment.end_ns();
         few.push(segment);
     }
     stretch.clear();
 }
 
-/// Whether two pieces of a stretch are added up.
-fn alike(a: &Told, b: &Told) -> bool {
-    (a.category, a.evidence, a.rule, a.side, a.phase)
-        == (b.category, b.evidence, b.rule, b.side, b.phase)
-        && (a.pid, a.tid, a.shared) == (b.pid, b.tid, b.shared)
-        && a.comm == b.comm
-        && (!a.category.is_on_cpu() || a.cause == b.cause)
+/// What has to be the same of two pieces of a stretch if they are added up.
+fn kind(piece: &Told) -> impl Copy + Eq + Hash + use<> {
+    let cause = piece.cause.filter(|_| piece.category.is_on_cpu());
+    let what = (piece.category, piece.evidence, piece.rule, piece.side, piece.phase, cause);
+    (what, (piece.pid, piece.tid, piece.shared, piece.comm))
+}
+
+/// Numbers of keys, in the order in which they first appear.
+struct Numbers<K> {
+    first: Vec<K>,
+    more: FxHashMap<K, usize>,
+}
+
+impl<K> Default for Numbers<K> {
+    fn default() -> Self {
+        Numbers { first: Vec::new(), more: FxHashMap::default() }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Numbers<K> {
+    /// So many keys are compared one by one, which is sooner than to look a key up.
+    const FEW: usize = 8;
+
+    fn of(&mut self, key: K) -> usize {
+        if let Some(number) = self.first.iter().position(|known| *known == key) {
+            return number;
+        }
+        let next = self.first.len() + self.more.len();
+        if next < Self::FEW {
+            self.first.push(key);
+            return next;
+        }
+        *self.more.entry(key).or_insert(next)
+    }
 }
 
 /// Maximal number of names in `detail`.
@@ -230,10 +259,10 @@ where
 
 /// The details of the pieces, longest first: `mprotect, mmap, ...`.
 fn details<'s>(pieces: impl Iterator<Item = &'s Told>, texts: &Texts) -> Option<String> {
-    let mut sums: Vec<(TextId, u64)> = Vec::new();
+    let (mut numbers, mut sums) = (Numbers::default(), Vec::<(TextId, u64)>::new());
     for piece in pieces {
         let Some(detail) = piece.detail else { continue };
-        match sums.iter_mut().find(|(known, _)| *known == detail) {
+        match sums.get_mut(numbers.of(detail)) {
             Some((_, ns)) => *ns += piece.duration_ns,
             None => sums.push((detail, piece.duration_ns)),
         }

@@ -338,7 +338,7 @@ impl Connection {
         !self.ended.is_empty()
             || !self.answers.is_empty()
             || self.unasked > 0
-            || self.gone.is_some()
+            || (self.gone.is_some() && !(self.open.is_empty() && self.asks.is_empty()))
     }
 
     /// From when on an exchange that rests is to be decided; `None`: none rests, or this was asked before.
