@@ -3,7 +3,7 @@
 
 Each request opens a connection, and a process of its own answers it and exits. What is kept of
 ended connections and processes must not be looked through for each new one. The table has a row for
-each number of requests, with the server traced. Needs root. Usage: forks.py [--requests N,M]
+each number of requests. Needs root. Usage: forks.py [--requests N,M] [--ends server|both]
 [--keep DIR]; rpcprobe from $RPCPROBE or PATH. Exit status: 0 if every request was found, and an
 event of the last row costs at most 1.5 times as much CPU time as one of the first, else 1.
 """
@@ -63,8 +63,8 @@ def ask(requests):
     return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
 
 
-def row(requests, out):
-    capture(Forks(), "server", out, CLIENTS, requests)
+def row(requests, ends, out):
+    capture(Forks(), ends, out, CLIENTS, requests)
     seconds, peak_bytes = attribute_again(out)
     manifest = json.loads((out / "manifest.json").read_text())
     asked = {"requests": str(out / "requests.parquet"), "kind": "http1", "method": "GET /%"}
@@ -77,7 +77,10 @@ def row(requests, out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--requests", default="3000,30000", help="of each row (default: %(default)s)")
+    parser.add_argument(
+        "--requests", default="3000,30000", help="of each row (default: %(default)s)"
+    )
+    parser.add_argument("--ends", choices=("server", "both"), default="server", help="traced")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the captures there")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--ask", type=int, help=argparse.SUPPRESS)
@@ -89,7 +92,7 @@ def main():
     print(f"{'found':>9}{'of':>9}{'lost':>7}{'events':>10}{'us/event':>10}{'memory':>10}")
     with tempfile.TemporaryDirectory() as directory:
         rows = [
-            row(requests, (options.keep or Path(directory)) / f"forks-{requests}")
+            row(requests, options.ends, (options.keep or Path(directory)) / f"forks-{requests}")
             for requests in map(int, options.requests.split(","))
         ]
     ratio = rows[-1][1] / rows[0][1]

@@ -207,7 +207,7 @@ impl<K> Default for Numbers<K> {
 }
 
 impl<K: Copy + Eq + Hash> Numbers<K> {
-    /// So many keys are compared one by one, which is sooner than to look a key up.
+    /// So many keys are compared one by one: most stretches have no more, and then need no map.
     const FEW: usize = 8;
 
     fn of(&mut self, key: K) -> usize {

@@ -107,7 +107,7 @@ trait Detect {
     /// Adds the threads, processes and channels that open requests refer to.
     fn hold(&self, held: &mut Held);
 
-    /// Forgets connections that the world has forgotten.
+    /// Called from time to time: gives up, or forgets, what is late.
     fn forget(&mut self, _world: &World, _book: &mut Book) {}
 
     /// Drops what is kept of channels that the world has forgotten.
@@ -329,7 +329,7 @@ impl Detector {
         open.chain(self.book.since_ns()).min().unwrap_or(u64::MAX)
     }
 
-    /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can refer to.
+    /// Forgets what no request since `horizon_ns` can refer to; `channels_gone`: the world has forgotten channels.
     pub fn forget(&mut self, world: &World, horizon_ns: u64, channels_gone: bool) {
         let (detectors, book) = self.table();
         for detector in detectors {

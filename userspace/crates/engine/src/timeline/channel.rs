@@ -221,7 +221,7 @@ impl Channel {
     fn uses_ns(&self) -> impl Iterator<Item = u64> + '_ {
         let moved = [&self.writes, &self.reads].into_iter().filter_map(|list| list.back());
         let moved_ns = moved.map(|moved| moved.exit_ns);
-        let arrived_ns = self.arrivals.iter().next_back().map(|(_, at_ns)| *at_ns);
+        let arrived_ns = self.arrivals.back().map(|(_, at_ns)| *at_ns);
         std::iter::once(self.named_ns).chain(moved_ns).chain(arrived_ns)
     }
 

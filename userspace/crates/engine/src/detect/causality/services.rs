@@ -150,7 +150,7 @@ impl Services {
         self.askers.remove(&process);
     }
 
-    /// Forgets connections that the world has forgotten, and parents whose children all began before `horizon_ns`.
+    /// Forgets parents whose children all began before `horizon_ns`.
     pub(super) fn forget(&mut self, horizon_ns: u64) {
         self.named.retain(|_, named| named.answered_ns.is_none_or(|ns| ns >= horizon_ns));
     }
