@@ -68,10 +68,9 @@ impl Detect for Framed {
     /// Exchanges that the process has open will not be answered, unless records are late.
     fn exit(&mut self, world: &World, process: ProcessId, _at_ns: u64, _book: &mut Book) {
         for number in self.by_user.remove(&process).unwrap_or_default() {
-            let connection = self.connections.get_mut(&number);
-            if connection.is_some_and(|connection| connection.exit(world, process)) {
-                self.restless.insert(number);
-            }
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            connection.exit(world, process);
+            self.heed(number);
         }
     }
 

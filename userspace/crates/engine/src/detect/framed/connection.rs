@@ -350,9 +350,9 @@ impl Connection {
         next
     }
 
-    /// If the process is an end of the connection, what is open will not be answered. Returns whether an end is gone.
-    pub(super) fn exit(&mut self, world: &World, process: ProcessId) -> bool {
-        let Some((asked, answered)) = self.ends() else { return false };
+    /// If the process is an end of the connection, what is open will not be answered.
+    pub(super) fn exit(&mut self, world: &World, process: ProcessId) {
+        let Some((asked, answered)) = self.ends() else { return };
         let is = |end: Option<&Transfer>| {
             end.is_some_and(|end| world.thread(end.thread).process == process)
         };
@@ -366,7 +366,6 @@ impl Connection {
             let how = Leaves::Exits(process);
             self.gone = Some(Gone { who, how, at_ns: world.now_ns, is_known: true });
         }
-        self.gone.is_some()
     }
 
     /// A call has shown that one end is done. A client that sends nothing more may still read its answers, and a server
