@@ -221,6 +221,11 @@ impl<'w> Walk<'w> {
     }
 }
 
+/// Whether a sleep is for what another thread or task does in memory.
+fn waits_for_thread(off: &Off) -> bool {
+    off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Futex)
+}
+
 /// Whether a sleep can be the wait for a message. Such a sleep can be interrupted, unlike the waits for pages that
 /// reading the message may cause.
 fn waits_for_bytes(off: &Off) -> bool {

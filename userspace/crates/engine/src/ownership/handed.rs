@@ -242,6 +242,37 @@ pub fn handed_back(
     woke.filter(move |(at_ns, wakee)| was_handed(*at_ns, *wakee)).map(|(at_ns, id)| (*id, *at_ns))
 }
 
+/// Whether `giver` woke a thread between `since_ns` and what the thread does at `at_ns`, and the thread moved no message in
+/// between; or, for a task, whether this holds of the task or thread that woke it for that.
+pub fn was_given_by(
+    world: &World,
+    giver: ThreadId,
+    (since_ns, at_ns): (u64, u64),
+    asker: ThreadId,
+) -> bool {
+    let (mut id, mut at_ns) = (asker, at_ns);
+    for _ in 0..MOST_STEPS {
+        let thread = world.thread(id);
+        let marks = &thread.marks.list;
+        let last = count_before(marks, |mark| mark.exit_ns <= at_ns).checked_sub(1);
+        let from_ns = last.map_or(since_ns, |last| marks[last].exit_ns.max(since_ns));
+        let slept = latest_before(&thread.off, |off| off.end_ns <= at_ns);
+        let slept = slept.take(MOST_SLEEPS).take_while(|off| off.end_ns >= from_ns);
+        let mut wakes = slept.filter_map(|off| off.wake).filter(|wake| {
+            wake.by_waker() && wake.at_ns >= from_ns
+        });
+        let Some(last) = wakes.next() else { return false };
+        if last.waker == giver || wakes.any(|wake| wake.waker == giver) {
+            return true;
+        }
+        if !is_task(world, id) {
+            return false;
+        }
+        (id, at_ns) = (last.waker, last.at_ns);
+    }
+    false
+}
+
 /// Whether the thread is a task of a runtime.
 pub fn is_task(world: &World, id: ThreadId) -> bool {
     world.thread(id).tid >= FIRST_RUNTIME_TASK

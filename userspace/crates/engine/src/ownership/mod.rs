@@ -9,6 +9,8 @@ pub mod handed;
 pub mod in_order;
 pub mod ledger;
 pub mod marks;
+mod uses;
+pub mod sakes;
 mod others;
 pub mod service_start;
 pub mod sums;

@@ -24,7 +24,8 @@ use crate::classify::syscall;
 use crate::event::{
     Block, Call, FileId, GapWhy, Io, Object, OpenCall, Packet, TYPE_FIFO, TYPE_TCP,
 };
-use crate::ownership::marks::{Marks, Question, Sake};
+use crate::ownership::marks::{Marks, Question};
+use crate::ownership::sakes::Sake;
 use crate::ownership::sums::Sums;
 use crate::ownership::work::WorkSums;
 use crate::send_limit::SendLimit;

@@ -6,12 +6,22 @@
 //! that waits. So the rest that this answer ended was not for a timer, nor for the request's own client; it lasted
 //! because the connection was in use. A connection that was idle in the meantime, or on which several questions are
 //! under way at a time, is no reason to wait; nor is any if the server had another one that was idle.
+//!
+//! Where threads or tasks share the connections, a thread that waits for one sleeps until another thread of the server,
+//! which has just heard the answer to its own question, wakes it.
 
+use crate::ownership::handed::was_given_by;
 use crate::ownership::marks::{is_rest, rested_ns, Mark, MarkKind};
 use crate::walk::*;
 
 /// `detail` of such a wait.
 const IN_USE: &str = "for a connection to another server: it was in use for other requests";
+
+/// Limit of the messages of a waker that are examined for the answer that it heard last.
+const MOST_ANSWERED: usize = 8;
+
+/// Limit of the threads that woke each other.
+const MOST_WAKERS: usize = 8;
 
 /// Limit of the connections of a process that are checked for one that was free.
 const MOST_CONNECTIONS: usize = 64;
@@ -60,6 +70,91 @@ impl Walk<'_> {
         self.queue(thread, (from_ns, woken_ns), Category::QueueApp, IN_USE, Rule::Connection);
         self.output.rule = Rule::Connection;
         Some(Step::Joined(worker, from_ns))
+    }
+
+    /// Step for a thread that slept in `off`, until `woken_ns`, for something that another thread does in memory, and was
+    /// woken by a thread that had just heard the answer to another request's question: what the thread asked for next,
+    /// or gave to another task to ask, was asked on that connection, which was in use until then.
+    pub(super) fn was_given_connection(
+        &mut self,
+        thread: ThreadId,
+        (off, wake): (&Off, Wake),
+        woken_ns: u64,
+    ) -> Option<Step> {
+        let process = self.world.thread(thread).process;
+        let may_be = Some(process) == self.goal.server_process
+            && self.world.process_of(thread).asks
+            && self.applies(Rule::Connection)
+            && waits_for_thread(off)
+            && wake.by_waker()
+            && self.world.thread(wake.waker).process == process
+            && self.had_all(off.start_ns);
+        if !may_be {
+            return None;
+        }
+        let freed = self.freed_by(off, wake)?;
+        let (connection, asked_ns) = self.asks_next(thread, wake, freed)?;
+        let channel = self.world.channels.get(&connection)?;
+        if channel.is_shared
+            || asked_ns >= self.goal.end_ns
+            || self.is_free(channel, off.start_ns)
+            || self.another_is_free(process, connection, off.start_ns)
+        {
+            return None;
+        }
+        let from_ns = off.start_ns.max(self.goal.start_ns);
+        self.queue(thread, (from_ns, woken_ns), Category::QueueApp, IN_USE, Rule::Connection);
+        self.output.rule = Rule::Connection;
+        Some(Step::Joined(thread, from_ns))
+    }
+
+    /// The connection on which the thread that made the wake-up had just heard the answer to another request's question.
+    /// It may have woken the waker for that, as locks do that are passed from thread to thread.
+    fn freed_by(&self, off: &Off, mut wake: Wake) -> Option<Object> {
+        for _ in 0..MOST_WAKERS {
+            let waker = self.world.thread(wake.waker);
+            let marks = &waker.marks.list;
+            let last = count_before(marks, |mark| mark.exit_ns <= wake.at_ns);
+            let before = marks.range(..last).rev().take(MOST_ANSWERED);
+            let last = before.clone().next();
+            // It may have answered before it gave the connection back.
+            let heard = { before }.find(|mark| mark.kind != MarkKind::Answers);
+            let heard = heard.filter(|mark| mark.kind == MarkKind::Hears && !self.of_goal(mark));
+            if let Some(heard) = heard.filter(|heard| heard.exit_ns > off.start_ns) {
+                return self.world.channels.get(&heard.moved.object)?.reverse;
+            }
+            let since_ns = last.map_or(0, |mark| mark.exit_ns).max(off.start_ns);
+            let slept = latest_before(&waker.off, |slept| slept.end_ns <= wake.at_ns).next()?;
+            wake = slept.wake.filter(|wake| wake.by_waker() && wake.at_ns >= since_ns)?;
+        }
+        None
+    }
+
+    /// The connection on which the next question was asked after that wake-up, by the thread or by a task that it woke
+    /// for that, and when; if it may be for the request. This is the connection `freed`; or another thread was faster,
+    /// and the thread got another connection to the same address.
+    fn asks_next(
+        &self,
+        thread: ThreadId,
+        wake: Wake,
+        freed: Object,
+    ) -> Option<(Object, u64)> {
+        let t = self.world.thread(thread);
+        let may_be_its = |mark: &Mark| mark.of.is_none() || !mark.sure || self.of_goal(mark);
+        let next = count_before(&t.marks.list, |mark| mark.enter_ns < wake.at_ns);
+        let own = t.marks.list.get(next).filter(|next| next.kind == MarkKind::Asks);
+        if let Some(own) = own.filter(|own| may_be_its(own)) {
+            let connection = own.moved.object;
+            let to = |connection| self.world.channels.get(&connection)?.ends.map(|[_, to]| to);
+            let same = connection == freed || to(connection) == to(freed);
+            return same.then_some((connection, own.enter_ns));
+        }
+        let writes = &self.world.channels.get(&freed)?.writes;
+        let asked = writes.get(count_before(writes, |write| write.enter_ns < wake.at_ns))?;
+        let mut call = self.world.thread(asked.thread).marks.of_call(asked.enter_ns);
+        let is_its = call.any(|mark| mark.moved.object == freed && may_be_its(mark))
+            && was_given_by(self.world, thread, (wake.at_ns, asked.enter_ns), asked.thread);
+        is_its.then_some((freed, asked.enter_ns))
     }
 
     /// Whether a rest did not end by a timer, nor by another thread of the process (which may have had the request).

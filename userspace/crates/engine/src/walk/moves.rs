@@ -1,6 +1,6 @@
 //! The calls that moved a request's messages, looked up once for its walk.
 
-use crate::ownership::marks::Sake;
+use crate::ownership::sakes::Sake;
 use crate::walk::*;
 
 /// Limit of what was asked next for questions on the same connection, among which the request's is searched.

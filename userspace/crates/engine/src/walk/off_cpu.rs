@@ -83,6 +83,9 @@ impl<'w> Walk<'w> {
         if let Some(step) = self.waited_for_connection(thread, off, woken_ns) {
             return Ok(step);
         }
+        if let Some(step) = self.was_given_connection(thread, (off, wake), woken_ns) {
+            return Ok(step);
+        }
         if wake.by_waker() && edge_ns > self.goal.start_ns {
             let span = (edge_ns, woken_ns);
             let turn_ns = self.turn_after_another(thread, off, wake);

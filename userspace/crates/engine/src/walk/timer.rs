@@ -211,8 +211,3 @@ impl Walk<'_> {
         }
     }
 }
-
-/// Whether a sleep is for what another thread does in memory.
-fn waits_for_thread(off: &Off) -> bool {
-    off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Futex)
-}

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Waits for a connection of a pool: Node's http.Agent with few connections (maxSockets) to a back end of 8 ms.
+"""Waits for a connection of a pool: front ends with few connections to a back end of 8 ms.
+
+`node` is Node's http.Agent (maxSockets), `go` Go's http.Transport (MaxConnsPerHost), captured without and with
+`--tasks`; `threads` are threads of CPython, and `java` a pool of Java's threads, with a queue of connections each.
 
 The front end notes how long each request waited for a connection. Beside it: `queue.app` of that request, in which the
 time in which the front end served others is, too. `off`: how far apart both are, at the median and the 90th percentile;
@@ -17,9 +20,20 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from attached import attached, free_port, load, running, wait_for  # noqa: E402
+from attached import attached, build_go, free_port, load, running, wait_for  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
+GO = HERE / ".cache/front"
+# By name: the front end's command, and options of `rpcprobe attach`.
+FRONTS = {
+    "node": (["node", HERE / "front.js"], []),
+    "threads": (["python3", HERE / "front.py"], []),
+    "asyncio": (["python3", HERE / "front_asyncio.py"], []),
+    "asyncio-tasks": (["python3", HERE / "front_asyncio.py"], ["--tasks"]),
+    "go": ([GO], []),
+    "go-tasks": ([GO], ["--tasks"]),
+    "java": (["java", "-Dsun.net.httpserver.nodelay=true", HERE / "Front.java"], []),
+}
 MOST_OFF = 0.2
 FAR_NS = 1_000_000
 
@@ -32,21 +46,21 @@ def told(capture, pid):
     return {request["method"].split()[-1]: request["queue.app"] for request in ours}
 
 
-def row(options, clients, ends, directory):
+def row(options, name, clients, ends, directory):
+    command, more = FRONTS[name]
     port, behind, notes = free_port(), free_port(), directory / "notes"
     paths = [[f"/{at}-{turn}" for turn in range(options.requests)] for at in range(clients)]
     with running(["node", HERE / "back.js", str(behind)]) as back:
         wait_for(behind)
-        words = ["node", HERE / "front.js", *map(str, (port, behind, options.pool, notes))]
-        with running(words) as front:
+        with running([*command, *map(str, (port, behind, options.pool, notes))]) as front:
             wait_for(port)
-            with attached([front, back] if ends == "both" else [front], directory):
+            with attached([front, back] if ends == "both" else [front], directory, *more):
                 load(port, paths)
     truth = {path: int(ns) for path, ns in map(str.split, notes.read_text().splitlines())}
     found = told(directory / "capture", front)
     both = [path for path in truth if path in found]
     if not both:
-        print(f"{ends:7} {clients:7}      0: no request of the front end was found")
+        print(f"{name:9} {ends:7} {clients:7}      0: no request of the front end was found")
         return False
     off = sorted(abs(found[path] - truth[path]) for path in both)
     far = sum(ns > FAR_NS for ns in off)
@@ -56,7 +70,7 @@ def row(options, clients, ends, directory):
     apart = [off[len(off) // 2] / 1e6, off[len(off) * 9 // 10] / 1e6]
     shown = " ".join(f"{ms:10.1f}" for ms in sums) + "".join(f"{ms:8.2f}" for ms in apart)
     mark = "" if right else " !"
-    print(f"{ends:7} {clients:7} {len(both):6} {asked:6} {shown} {far:7}{mark}", flush=True)
+    print(f"{name:9} {ends:7} {clients:7} {len(both):6} {asked:6} {shown} {far:7}{mark}", flush=True)
     return right
 
 
@@ -65,19 +79,29 @@ def main():
     parser.add_argument("--pool", type=int, default=4, help="connections to the back end (4)")
     parser.add_argument("--clients", default="4,16,64", help="numbers of clients (4,16,64)")
     parser.add_argument("--requests", type=int, default=40, help="of each client (40)")
+    parser.add_argument("fronts", nargs="*", metavar="FRONT", help=f"{', '.join(FRONTS)} (all)")
     options = parser.parse_args()
+    unknown = set(options.fronts) - set(FRONTS)
+    if unknown:
+        parser.error(f"no front end {', '.join(sorted(unknown))}")
     if os.geteuid() != 0:
         sys.exit("needs root")
     if not shutil.which("node"):
-        print("skipped: node is not installed")
+        print("skipped: node, which the back end needs, is not installed")
         return
-    print("traced  clients  found  asked       Node  queue.app     off (ms)    more than")
-    print("                                    (ms)       (ms)  median     p90    1 ms")
+    build_go(HERE / "go", GO)
+    print("front     traced  clients  found  asked        own  queue.app     off (ms)    more than")
+    print("                                              (ms)       (ms)  median     p90    1 ms")
     wrong = 0
-    for ends in ("both", "server"):
-        for clients in map(int, options.clients.split(",")):
-            with tempfile.TemporaryDirectory() as directory:
-                wrong += not row(options, clients, ends, Path(directory))
+    for name in options.fronts or FRONTS:
+        program = FRONTS[name][0][0]
+        if not shutil.which(program):
+            print(f"{name}: skipped: {program} is not there")
+            continue
+        for ends in ("both", "server"):
+            for clients in map(int, options.clients.split(",")):
+                with tempfile.TemporaryDirectory() as directory:
+                    wrong += not row(options, name, clients, ends, Path(directory))
     if wrong:
         sys.exit(f"{wrong} rows are not as they should be")
 

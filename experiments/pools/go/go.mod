@@ -1,0 +1,3 @@
+module front
+
+go 1.19
