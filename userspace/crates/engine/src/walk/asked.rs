@@ -8,7 +8,7 @@
 
 use std::cmp::Reverse;
 
-use crate::ownership::marks::{Mark, MarkKind, Question};
+use crate::ownership::marks::{is_rest, Mark, MarkKind, Question};
 use crate::walk::*;
 
 /// A request that was made for another one.
@@ -191,7 +191,8 @@ impl Walk<'_> {
     }
 
     /// The child whose answer the thread read just before that time, if the thread had turned to others, or rested,
-    /// since it last did anything for the request that is walked.
+    /// since it last did anything for the request that is walked; or if it slept until the answer came, and the child's
+    /// server served others meanwhile.
     fn through(&self, thread: ThreadId, at_ns: u64) -> Option<Through> {
         if !self.applies(Rule::Asked) || !self.has_asked() {
             return None;
@@ -203,15 +204,43 @@ impl Walk<'_> {
             return None;
         }
         let last = self.world.last_unless_rested(thread, call.enter_ns);
-        if last.is_some_and(|(_, mark)| self.of_goal(mark)) {
-            return None;
+        let went_on = last.is_some_and(|(_, mark)| self.of_goal(mark));
+        let slept = || t.off_before(at_ns).is_some_and(|off| off.end_ns >= at_ns && is_rest(off));
+        let through = self.child_heard(thread, call, at_ns)?;
+        if !went_on {
+            return Some(through);
         }
+        // The thread waited for this answer, whatever it was asked for.
+        let leads = slept() && self.is_served_among_others(&through.goal);
+        leads.then_some(Through { sure: true, ..through })
+    }
+
+    /// The child whose answer the call read.
+    fn child_heard(&self, thread: ThreadId, call: &Call, at_ns: u64) -> Option<Through> {
         match self.made.heard_at(thread, at_ns) {
             Some(Heard { child: Child { id, goal, .. }, sure, direct, .. }) => {
                 Some(Through { id: *id, goal: goal.clone(), sure: *sure, direct: *direct })
             }
             None => self.not_yet_found(thread, call),
         }
+    }
+
+    /// Whether the thread that took the child's question in, and answered it, moved messages of others in between, as an
+    /// event loop does: then only the child's walk tells whose work it did meanwhile, and what it rested for.
+    fn is_served_among_others(&self, child: &Goal) -> bool {
+        let of_child = |object: Object| child.messages.iter().any(|m| m.object == object);
+        let [asked, .., answer] = &child.messages[..] else { return false };
+        let channel = |message: &Message| self.world.channels.get(&message.object);
+        let taken = channel(asked).and_then(|c| Channel::find(&c.reads, asked.from));
+        let given = channel(answer).and_then(|c| Channel::find(&c.writes, answer.to.checked_sub(1)?));
+        let (Some(taken), Some(given)) = (taken, given) else { return false };
+        let marks = &self.world.thread(taken.thread).marks.list;
+        let first = count_before(marks, |mark| mark.enter_ns <= taken.enter_ns);
+        let mut between = marks.range(first..).take_while(|mark| mark.enter_ns < given.enter_ns);
+        taken.thread == given.thread
+            && between.any(|mark| {
+                !of_child(mark.moved.object) && !mark.of.is_some_and(|of| of_child(of.object))
+            })
     }
 
     /// The same for a child that is not found yet, by the marks of the threads that asked and heard. (Without known
