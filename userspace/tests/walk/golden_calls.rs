@@ -2,7 +2,7 @@
 //! CPU 1) asks a back end for some of them; another has threads that take work from each other (20, and 21 on CPU 3).
 //! The last traces are of answers in two pieces, and of wake-ups that do not lead back to the client.
 
-use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::engine::event::{TYPE_TCP, TYPE_UNIX};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
@@ -321,4 +321,72 @@ fn no_way_leads_through_what_the_server_did_before_it_read() {
     c.answers(&mut s, 2, 22, (0, 4), (340, 345));
     c.gets(&mut s, 10, (0, 4), (345, 348));
     assert_eq!(began(&s, 100), expected(READ_BEFORE_IT_WAS_HANDED_ON));
+}
+
+/// A thread of a server asks an event loop (thread 40, CPU 3), which turns to another client's question, answers it, and
+/// answers the first question when a timer is due. The thread sleeps until then.
+fn asks_an_event_loop() -> Story {
+    let mut s = Story::new();
+    let [c, behind, third] = [1, 2, 3].map(|at| Connection::numbered(at, TYPE_UNIX));
+    s.task(30, 30, "third");
+    s.task(40, 40, "loop");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 30), (3, 40)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.moved(1, 20, (SENDTO, behind.there, behind.back), (0, 4), (120, 124));
+    behind.hears(&mut s, 3, 40, (0, 4), (127, 130));
+    s.sleep_in(134, 1, (20, IDLE), (RECVFROM, 132), behind.sockets[0]);
+    s.switch_in(138, 3, 40, IDLE, ASLEEP, (POLL, 136), None);
+    s.wake(152, 2, 30, 40, WAKING_IN_SYSCALL);
+    s.moved(2, 30, (SENDTO, third.there, third.back), (0, 4), (150, 154));
+    s.switch(156, 3, IDLE, 40, RUNNABLE);
+    s.timed(3, 40, (136, 158), 1);
+    third.hears(&mut s, 3, 40, (0, 4), (160, 163));
+    third.answers(&mut s, 3, 40, (0, 4), (180, 184));
+    s.moved(2, 30, (RECVFROM, third.back, third.there), (0, 4), (185, 187));
+    s.switch_in(190, 3, 40, IDLE, ASLEEP, (POLL, 188), None);
+    s.wake(220, 3, IDLE, 40, WAKING_HARDIRQ);
+    s.switch(222, 3, IDLE, 40, RUNNABLE);
+    s.timed(3, 40, (188, 224), 0);
+    s.wake(232, 3, 40, 20, WAKING_IN_SYSCALL);
+    behind.answers(&mut s, 3, 40, (0, 4), (230, 234));
+    s.switch(236, 1, IDLE, 20, RUNNABLE);
+    s.moved(1, 20, (RECVFROM, behind.back, behind.there), (0, 4), (132, 239));
+    s.wake(247, 1, 20, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (245, 249));
+    s.switch(251, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 255));
+    s
+}
+
+/// The loop let the first question go at 138, and went on with it when the timer was due: what it did for the other
+/// client in between was not in the way of anything. For whom it worked after the rest, only its next answer shows.
+#[test]
+fn a_thread_waits_for_what_the_event_loop_waits_for() {
+    let requests = asks_an_event_loop().requests();
+    let waited = |start_ns| {
+        let (_, segments) = requests.iter().find(|(r, _)| r.start_ns == start_ns).expect("it");
+        let waited = segments.iter().filter(|s| s.start_ns >= 124 && s.end_ns() <= 236);
+        let line = |s: &rpcprobe::model::Segment| {
+            format!("{}-{} {} {}", s.start_ns, s.end_ns(), s.category, s.evidence)
+        };
+        waited.map(line).collect::<Vec<_>>()
+    };
+    let answer = [
+        "124-127 queue.socket measured",
+        "127-130 kernel.unix measured",
+        "130-136 user measured",
+        "136-138 kernel.poll measured",
+        "138-220 sleep modelled",
+        "220-222 runqueue.wakeup measured",
+        "222-224 kernel.poll modelled",
+        "224-230 user modelled",
+        "230-232 kernel.unix measured",
+        "232-236 runqueue.wakeup measured",
+    ];
+    assert_eq!(waited(120), answer);
+    assert_eq!(waited(100), answer);
 }

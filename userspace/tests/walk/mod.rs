@@ -10,6 +10,7 @@ mod golden_batches;
 mod golden_calls;
 mod golden_closes;
 mod golden_connections;
+mod golden_given;
 mod golden_datagrams;
 mod golden_few;
 mod golden_found;
