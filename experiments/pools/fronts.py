@@ -20,10 +20,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from attached import attached, build_go, free_port, load, running, wait_for  # noqa: E402
+from attached import attached, build_go, build_rust, free_port, load, running, wait_for  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 GO = HERE / ".cache/front"
+TOKIO = HERE / ".cache/tokio/release/front"
 # By name: the front end's command, and options of `rpcprobe attach`.
 FRONTS = {
     "node": (["node", HERE / "front.js"], []),
@@ -32,6 +33,8 @@ FRONTS = {
     "asyncio-tasks": (["python3", HERE / "front_asyncio.py"], ["--tasks"]),
     "go": ([GO], []),
     "go-tasks": ([GO], ["--tasks"]),
+    "tokio": ([TOKIO], []),
+    "tokio-tasks": ([TOKIO], ["--tasks"]),
     "java": (["java", "-Dsun.net.httpserver.nodelay=true", HERE / "Front.java"], []),
 }
 MOST_OFF = 0.2
@@ -90,6 +93,7 @@ def main():
         print("skipped: node, which the back end needs, is not installed")
         return
     build_go(HERE / "go", GO)
+    build_rust(HERE / "tokio", HERE / ".cache/tokio")
     print("front     traced  clients  found  asked        own  queue.app     off (ms)    more than")
     print("                                              (ms)       (ms)  median     p90    1 ms")
     wrong = 0

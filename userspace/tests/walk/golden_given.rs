@@ -21,6 +21,8 @@ enum Woken {
     WithSpare,
     /// The other thread has heard the answer before the request came.
     Later,
+    /// The other thread has released a mutex, which guards the connection.
+    FromMutex,
 }
 
 /// The server has the request at 115, and sleeps from 120 to 150.
@@ -57,7 +59,8 @@ fn woken(how: Woken) -> Story {
     c.asks(&mut s, 10, (0, 4), (100, 105));
     s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
     c.hears(&mut s, 1, 20, (0, 4), (110, 115));
-    s.sleep_in(120, 1, (20, IDLE), (FUTEX, 118), condition(0x200));
+    let word = if how == Woken::FromMutex { mutex(0x200) } else { condition(0x200) };
+    s.sleep_in(120, 1, (20, IDLE), (FUTEX, 118), word);
     if how != Woken::Later {
         hears(&mut s, 130);
     }
@@ -119,4 +122,9 @@ fn a_thread_does_not_wait_for_a_connection_that_is_idle() {
     for how in [Woken::WithSpare, Woken::Later] {
         assert_eq!(sleep(how), ["120-150 lock charge modelled"]);
     }
+}
+
+#[test]
+fn a_thread_waits_for_the_mutex_that_guards_a_connection() {
+    assert_eq!(sleep(Woken::FromMutex), ["120-150 lock charge measured"]);
 }

@@ -74,7 +74,8 @@ impl Walk<'_> {
 
     /// Step for a thread that slept in `off`, until `woken_ns`, for something that another thread does in memory, and was
     /// woken by a thread that had just heard the answer to another request's question: what the thread asked for next,
-    /// or gave to another task to ask, was asked on that connection, which was in use until then.
+    /// or gave to another task to ask, was asked on that connection, which was in use until then. (A wait for what is
+    /// known to be a lock is one: of a connection that a lock guards, perhaps.)
     pub(super) fn was_given_connection(
         &mut self,
         thread: ThreadId,
@@ -86,6 +87,7 @@ impl Walk<'_> {
             && self.world.process_of(thread).asks
             && self.applies(Rule::Connection)
             && waits_for_thread(off)
+            && !off.call.is_some_and(|call| self.is_known_lock(thread, &call))
             && wake.by_waker()
             && self.world.thread(wake.waker).process == process
             && self.had_all(off.start_ns);

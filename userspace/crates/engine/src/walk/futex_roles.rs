@@ -15,9 +15,8 @@ impl Walk<'_> {
     /// Whether the futex of a wait that `wake` ended is a lock: by its convention, as an interpreter's lock or, while
     /// the lock rules are on, by its use. For the wait of a runtime's task, the runtime says what it is for.
     pub(super) fn is_lock(&self, thread: ThreadId, call: &OpenCall, wake: &Wake) -> bool {
-        // A runtime works for all of a program's tasks, whichever of them wakes the task that waits for it.
-        if let Some(wait) = task_wait(call.nr) {
-            return matches!(wait.sort(), TaskWaitSort::Lock | TaskWaitSort::Runtime(_));
+        if task_wait(call.nr).is_some() {
+            return self.is_known_lock(thread, call);
         }
         let futexes = &self.world.process_of(thread).futexes;
         let looks_so = || {
@@ -27,8 +26,20 @@ impl Walk<'_> {
                         self.world, self.goal, wake.waker, wake.at_ns,
                     ))
         };
-        let known = call.lock().is_some() || futexes.is_interpreters(call);
-        known || self.attempts.strict && looks_so()
+        self.is_known_lock(thread, call) || self.attempts.strict && looks_so()
+    }
+
+    /// Whether a futex is a lock by its convention, or as an interpreter's lock; for the wait of a runtime's task, whether
+    /// the runtime says that it is for a lock.
+    pub(super) fn is_known_lock(&self, thread: ThreadId, call: &OpenCall) -> bool {
+        // A runtime works for all of a program's tasks, whichever of them wakes the task that waits for it.
+        match task_wait(call.nr) {
+            Some(wait) => matches!(wait.sort(), TaskWaitSort::Lock | TaskWaitSort::Runtime(_)),
+            None => {
+                let futexes = &self.world.process_of(thread).futexes;
+                call.lock().is_some() || futexes.is_interpreters(call)
+            }
+        }
     }
 
     /// Whether the server's thread answered another request by what it did at that time, if it reached a thread of
