@@ -10,7 +10,7 @@
 //! Where threads or tasks share the connections, a thread that waits for one sleeps until another thread of the server,
 //! which has just heard the answer to its own question, wakes it.
 
-use crate::ownership::handed::was_given_by;
+use crate::ownership::handed::{is_task, was_given_by};
 use crate::ownership::marks::{is_rest, rested_ns, Mark, MarkKind};
 use crate::walk::*;
 
@@ -20,8 +20,9 @@ const IN_USE: &str = "for a connection to another server: it was in use for othe
 /// Limit of the messages of a waker that are examined for the answer that it heard last.
 const MOST_ANSWERED: usize = 8;
 
-/// Limit of the threads that woke each other.
+/// Limit of the threads that woke each other, and of a thread's sleeps, that are examined.
 const MOST_WAKERS: usize = 8;
+const MOST_SLEEPS: usize = 64;
 
 /// Limit of the connections of a process that are checked for one that was free.
 const MOST_CONNECTIONS: usize = 64;
@@ -53,8 +54,8 @@ impl Walk<'_> {
             return None;
         }
         let channel = self.world.channels.get(&asked.moved.object)?;
-        let heard_ns = self.freed_ns(thread, channel, asked.enter_ns)?;
-        if heard_ns <= off.end_ns || channel.is_shared {
+        let heard = self.freed(channel, asked.enter_ns).filter(|heard| heard.thread == thread)?;
+        if heard.exit_ns <= off.end_ns || channel.is_shared {
             return None;
         }
         let (worker, worked_ns) = self.last_worked(of_process, off.start_ns)?;
@@ -108,6 +109,66 @@ impl Walk<'_> {
         self.queue(thread, (from_ns, woken_ns), Category::QueueApp, IN_USE, Rule::Connection);
         self.output.rule = Rule::Connection;
         Some(Step::Joined(thread, from_ns))
+    }
+
+    /// Step for a thread of several that poll for whatever is ready, and run whichever task is ready then, at the begin of
+    /// the call by which it asked for the request: if this was done as soon as the answer to another request's question
+    /// had come on that connection, the request has waited for the connection since a thread last worked for it.
+    pub(super) fn asked_when_freed(&mut self, thread: ThreadId, at_ns: u64) -> Option<Step> {
+        let t = self.world.thread(thread);
+        let process = t.process;
+        let may_be = Some(process) == self.goal.server_process
+            && t.polls > 0
+            && !is_task(self.world, thread)
+            && self.applies(Rule::Connection);
+        if !may_be {
+            return None;
+        }
+        let mut call = t.marks.of_call(at_ns);
+        let asked = call.find(|mark| mark.kind == MarkKind::Asks && self.of_goal(mark))?;
+        let connection = asked.moved.object;
+        self.note_past();
+        let channel = self.world.channels.get(&connection).filter(|channel| !channel.is_shared)?;
+        let heard = self.freed(channel, at_ns)?;
+        let before = last_before(&channel.writes, |write| write.enter_ns < at_ns);
+        if before.is_some_and(|before| before.enter_ns > heard.enter_ns)
+            || !self.is_polled_by_several(process)
+            || !self.goes_on(thread, (heard.exit_ns, at_ns))
+        {
+            return None;
+        }
+        let of_process = |id: ThreadId| self.world.thread(id).process == process;
+        let (worker, worked_ns) = self.last_worked(of_process, at_ns)?;
+        let from_ns = self.let_go_ns(worker, worked_ns)?;
+        if from_ns >= heard.exit_ns
+            || !self.had_all(from_ns)
+            || self.is_free(channel, from_ns)
+            || self.another_is_free(process, connection, from_ns)
+        {
+            return None;
+        }
+        self.queue(thread, (from_ns, at_ns), Category::QueueApp, IN_USE, Rule::Connection);
+        self.output.rule = Rule::Connection;
+        Some(Step::Joined(worker, from_ns.max(self.goal.start_ns)))
+    }
+
+    /// Whether several threads of the process poll for what is ready, and move messages.
+    fn is_polled_by_several(&self, process: ProcessId) -> bool {
+        let threads = self.world.processes[process as usize].threads.iter();
+        let polls = |&&id: &&ThreadId| {
+            let t = self.world.thread(id);
+            t.polls > 0 && !t.marks.list.is_empty()
+        };
+        threads.take(MOST_THREADS).filter(polls).nth(1).is_some()
+    }
+
+    /// Whether each rest of a thread in that time was ended by a thread of its own process.
+    fn goes_on(&self, thread: ThreadId, (from_ns, to_ns): (u64, u64)) -> bool {
+        let t = self.world.thread(thread);
+        let own = |wake: Wake| wake.by_waker() && self.world.thread(wake.waker).process == t.process;
+        let slept = latest_before(&t.off, |off| off.start_ns < to_ns);
+        let slept = slept.take_while(|off| off.end_ns > from_ns).take(MOST_SLEEPS);
+        { slept }.filter(|off| is_rest(off)).all(|off| off.wake.is_some_and(own))
     }
 
     /// The connection on which the thread that made the wake-up had just heard the answer to another request's question.
@@ -247,13 +308,13 @@ impl Walk<'_> {
         asked.filter(|_| write.thread == thread)
     }
 
-    /// When the answer to another request's question was read on that connection, last before `asked_ns`.
-    fn freed_ns(&self, thread: ThreadId, channel: &Channel, asked_ns: u64) -> Option<u64> {
+    /// The call that read the answer to another request's question on that connection, last before `asked_ns`.
+    fn freed(&self, channel: &Channel, asked_ns: u64) -> Option<&Transfer> {
         let answers = self.world.channels.get(&channel.reverse?)?;
         let heard = last_before(&answers.reads, |read| read.enter_ns < asked_ns)?;
-        let mut marks = self.world.thread(thread).marks.of_call(heard.enter_ns);
+        let mut marks = self.world.thread(heard.thread).marks.of_call(heard.enter_ns);
         let is_own = marks.any(|mark| mark.kind == MarkKind::Hears && self.of_goal(mark));
-        (heard.thread == thread && !is_own).then_some(heard.exit_ns)
+        (!is_own).then_some(heard)
     }
 }
 

@@ -28,6 +28,9 @@ impl Walk<'_> {
         if let Some(step) = self.through_child(thread, at_ns)? {
             return Ok(step);
         }
+        if let Some(step) = self.asked_when_freed(thread, at_ns) {
+            return Ok(step);
+        }
         if let Some(step) = self.for_whom(thread, at_ns, depth) {
             return Ok(step);
         }
