@@ -20,6 +20,9 @@ const IN_USE: &str = "for a connection to another server: it was in use for othe
 /// Limit of the messages of a waker that are examined for the answer that it heard last.
 const MOST_ANSWERED: usize = 8;
 
+/// Limit of the messages of an event loop that are examined for the answer that it passes on.
+const MOST_IN_TURN: usize = 64;
+
 /// Limit of the threads that woke each other, and of a thread's sleeps, that are examined.
 const MOST_WAKERS: usize = 8;
 const MOST_SLEEPS: usize = 64;
@@ -288,17 +291,15 @@ impl Walk<'_> {
         here.any(|raw| raw.end_ns > at_ns)
     }
 
-    /// The question whose answer the thread had just heard when it answered the request, unless it was certainly
-    /// another's.
+    /// The question whose answer the thread passed on when it answered the request, unless it was certainly another's.
     fn asked_before_answer(&self, thread: ThreadId) -> Option<&Mark> {
         let [first, ..] = self.goal.messages[..] else { return None };
         let answer = self.goal.messages.iter().find(|message| message.object != first.object)?;
         let answers = self.world.channels.get(&answer.object)?;
         let write = Channel::find(&answers.writes, answer.from)?;
         let marks = &self.world.thread(thread).marks;
-        let last =
-            count_before(&marks.list, |mark| mark.enter_ns < write.enter_ns).checked_sub(1)?;
-        let heard = marks.list.get(last).filter(|mark| mark.kind == MarkKind::Hears)?;
+        let next = count_before(&marks.list, |mark| mark.enter_ns < write.enter_ns);
+        let heard = heard_in_turn(&marks.list, next)?;
         let heard_from = self.world.channels.get(&heard.moved.object)?;
         let asked = self.world.channels.get(&heard_from.reverse?)?;
         let asked = last_before(&asked.writes, |asked| asked.enter_ns < heard.enter_ns)?;
@@ -316,6 +317,19 @@ impl Walk<'_> {
         let is_own = marks.any(|mark| mark.kind == MarkKind::Hears && self.of_goal(mark));
         (!is_own).then_some(heard)
     }
+}
+
+/// The answer that a thread heard for the question that it answers by mark `answer`: answers that it has heard together
+/// it passes on one after the other, in their order.
+fn heard_in_turn(marks: &History<Mark>, answer: usize) -> Option<&Mark> {
+    let mut before = marks.range(..answer).rev().take(MOST_IN_TURN).peekable();
+    let mut answered = 0;
+    while let Some(gave) = before.next_if(|mark| !mark.takes_in()) {
+        answered += usize::from(gave.kind == MarkKind::Answers);
+    }
+    let taken = before.take_while(|mark| mark.takes_in());
+    let heard: Vec<&Mark> = taken.filter(|mark| mark.kind == MarkKind::Hears).collect();
+    heard.into_iter().rev().nth(answered)
 }
 
 /// Whether a thread rested until any of its connections was ready. A thread that rests in a read serves the request that
