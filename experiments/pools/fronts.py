@@ -9,8 +9,7 @@ The front end notes how long each request waited for a connection. Beside it: `q
 time in which the front end served others is, too. `off`: how far apart both are, at the median and the 90th percentile;
 `more than 1 ms`: the requests in which they are that far apart.
 
-Ends with status 1 if a request is missing, or if more than a fifth of the requests are more than 1 ms off, except where
-tasks are not followed (`asyncio`, `go`, `tokio`)."""
+Ends with status 1 if a request is missing, or if more than a fifth of the requests are more than 1 ms off."""
 
 import argparse
 import os
@@ -37,8 +36,6 @@ class Front:
     command: list
     # Options of `rpcprobe attach`.
     options: tuple = ()
-    # Whether the rows have to be right: what tasks that are not followed wait for is inferred from messages alone.
-    bound: bool = True
 
 
 FRONTS = {
@@ -48,9 +45,9 @@ FRONTS = {
     "asyncio-tasks": Front([PYTHON, HERE / "front_asyncio.py"], ("--tasks",)),
     "go-tasks": Front([GO], ("--tasks",)),
     "tokio-tasks": Front([TOKIO], ("--tasks",)),
-    "asyncio": Front([PYTHON, HERE / "front_asyncio.py"], bound=False),
-    "go": Front([GO], bound=False),
-    "tokio": Front([TOKIO], bound=False),
+    "asyncio": Front([PYTHON, HERE / "front_asyncio.py"]),
+    "go": Front([GO]),
+    "tokio": Front([TOKIO]),
 }
 MOST_OFF = 0.2
 # Requests of each client before the capture: virtual machines compile what runs often.
@@ -87,7 +84,7 @@ def row(options, name, clients, ends, directory):
     off = sorted(abs(found[path] - truth[path]) for path in both)
     far = sum(ns > FAR_NS for ns in off)
     asked = clients * options.requests
-    right = len(both) == asked and (far <= MOST_OFF * asked or not front_end.bound)
+    right = len(both) == asked and far <= MOST_OFF * asked
     sums = [sum(of[path] for path in both) / 1e6 for of in (truth, found)]
     apart = [off[len(off) // 2] / 1e6, off[len(off) * 9 // 10] / 1e6]
     shown = " ".join(f"{ms:10.1f}" for ms in sums) + "".join(f"{ms:8.2f}" for ms in apart)

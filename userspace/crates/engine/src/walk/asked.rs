@@ -194,7 +194,7 @@ impl Walk<'_> {
     /// since it last did anything for the request that is walked; or if it slept until the answer came, and the child's
     /// server served others meanwhile.
     fn through(&self, thread: ThreadId, at_ns: u64) -> Option<Through> {
-        if !self.applies(Rule::Asked) || !self.has_asked() {
+        if !self.applies(Rule::Asked) || !(self.has_asked() || self.may_pass_on(thread)) {
             return None;
         }
         let t = self.world.thread(thread);
@@ -221,7 +221,7 @@ impl Walk<'_> {
             Some(Heard { child: Child { id, goal, .. }, sure, direct, .. }) => {
                 Some(Through { id: *id, goal: goal.clone(), sure: *sure, direct: *direct })
             }
-            None => self.not_yet_found(thread, call),
+            None => self.not_yet_found(thread, call).or_else(|| self.passed_on_by(thread, call)),
         }
     }
 
@@ -244,21 +244,52 @@ impl Walk<'_> {
     }
 
     /// The same for a child that is not found yet, by the marks of the threads that asked and heard. (Without known
-    /// framing, a request is found when the next one is asked on its connection.) Its question is all that was written
-    /// since the read before.
+    /// framing, a request is found when the next one is asked on its connection.)
     fn not_yet_found(&self, thread: ThreadId, call: &Call) -> Option<Through> {
-        let process = |id: ThreadId| self.world.thread(id).process;
         let (hears, io) = self.hears_for_it(thread, call)?;
-        let (answers, object) = (self.world.channels.get(&io.object)?, io.reverse?);
         // With known framing, every request is found when it is answered.
-        let questions = self.world.channels.get(&object).filter(|known| known.heads.is_empty())?;
+        let questions = self.world.channels.get(&io.reverse?);
+        questions.filter(|known| known.heads.is_empty())?;
+        let (asked, through) = self.exchange(thread, io)?;
+        let asks = self.asks_for_it(asked)?;
+        Some(Through { sure: hears.sure && asks.sure, ..through })
+    }
+
+    /// The same for a child whose parent nothing has shown, by the answer that an event loop passes on when it answers
+    /// the request that is walked.
+    fn passed_on_by(&self, thread: ThreadId, call: &Call) -> Option<Through> {
+        if !self.may_pass_on(thread) {
+            return None;
+        }
+        let (heard, asked) = self.passed_on(thread)?;
+        let shared = self.world.channels.get(&asked.moved.object).is_none_or(|on| on.is_shared);
+        let mut reads = call.transfers().filter(|io| !io.is_write);
+        let read = reads.find(|io| io.object == heard.moved.object);
+        let read = read.filter(|_| heard.enter_ns == call.enter_ns && !shared)?;
+        let (_, through) = self.exchange(thread, read)?;
+        self.is_served_among_others(&through.goal).then_some(through)
+    }
+
+    /// Whether the thread polls, and its process asks others for what it serves.
+    fn may_pass_on(&self, thread: ThreadId) -> bool {
+        let t = self.world.thread(thread);
+        t.polls > 0
+            && Some(t.process) == self.goal.server_process
+            && self.world.process_of(thread).asks
+    }
+
+    /// The child to which `io` read the answer, not known to be sure, and the call that asked for it. Its question is all
+    /// that was written since the read before.
+    fn exchange(&self, thread: ThreadId, io: &Io) -> Option<(&Transfer, Through)> {
+        let process = |id: ThreadId| self.world.thread(id).process;
+        let (answers, object) = (self.world.channels.get(&io.object)?, io.reverse?);
+        let questions = self.world.channels.get(&object)?;
         let read = Channel::find(&answers.reads, io.offset).filter(|_| answers.is_written)?;
-        let last = last_before(&questions.writes, |write| write.enter_ns < call.enter_ns)?;
+        let last = last_before(&questions.writes, |write| write.enter_ns < read.enter_ns)?;
         let before = last_before(&answers.reads, |read| read.exit_ns <= last.enter_ns);
         let since_ns = before.map_or(0, |before| before.exit_ns);
         let first = count_before(&questions.writes, |write| write.enter_ns < since_ns);
         let first = questions.writes.get(first)?;
-        let asks = self.asks_for_it(first)?;
         let server = Channel::find(&questions.reads, first.from)?.thread;
         let mut goal = Goal::new(first.enter_ns, read.exit_ns, (thread, process(thread)));
         goal.server_process = Some(process(server));
@@ -267,7 +298,7 @@ impl Walk<'_> {
             Message { object, from: first.from, to: last.to },
             Message { object: io.object, from, to: read.to },
         ];
-        Some(Through { id: NOT_FOUND, goal, sure: hears.sure && asks.sure, direct: true })
+        Some((first, Through { id: NOT_FOUND, goal, sure: false, direct: true }))
     }
 
     /// The mark and the transfer by which the call read the answer to what was asked for the request.

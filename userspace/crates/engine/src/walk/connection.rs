@@ -278,7 +278,7 @@ impl Walk<'_> {
                 let mut call = marks.range(first..).take_while(|mark| mark.exit_ns == next_ns);
                 call.find(|mark| mark.kind == MarkKind::Asks && self.of_goal(mark))?
             }
-            None => self.asked_before_answer(thread)?,
+            None => self.passed_on(thread)?.1,
         };
         let is_next = asked.enter_ns >= since_ns
             && rested_ns(t, since_ns, asked.enter_ns).is_none_or(|ns| ns == since_ns);
@@ -291,8 +291,9 @@ impl Walk<'_> {
         here.any(|raw| raw.end_ns > at_ns)
     }
 
-    /// The question whose answer the thread passed on when it answered the request, unless it was certainly another's.
-    fn asked_before_answer(&self, thread: ThreadId) -> Option<&Mark> {
+    /// The answer that the thread passed on when it answered the request, and the question that it had asked for that,
+    /// unless it was certainly another's.
+    pub(super) fn passed_on(&self, thread: ThreadId) -> Option<(&Mark, &Mark)> {
         let [first, ..] = self.goal.messages[..] else { return None };
         let answer = self.goal.messages.iter().find(|message| message.object != first.object)?;
         let answers = self.world.channels.get(&answer.object)?;
@@ -306,7 +307,7 @@ impl Walk<'_> {
         let may_be_its = |mark: &Mark| mark.of.is_none() || !mark.sure || self.of_goal(mark);
         let mut call = marks.of_call(asked.enter_ns);
         let asked = call.find(|mark| mark.kind == MarkKind::Asks && may_be_its(mark));
-        asked.filter(|_| write.thread == thread)
+        asked.filter(|_| write.thread == thread).map(|asked| (heard, asked))
     }
 
     /// The call that read the answer to another request's question on that connection, last before `asked_ns`.
