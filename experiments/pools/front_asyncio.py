@@ -12,7 +12,9 @@ notes = open(sys.argv[4], "w")
 async def hear(reader):
     """Reads an answer that has a length."""
     head = await reader.readuntil(b"\r\n\r\n")
-    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    length = next(
+        line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+    )
     await reader.readexactly(int(length.split(b":")[1]))
 
 

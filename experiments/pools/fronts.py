@@ -75,7 +75,9 @@ def row(options, name, clients, ends, directory):
         with running([*front_end.command, *map(str, (port, behind, options.pool, notes))]) as front:
             wait_for(port)
             load(port, [[f"/warm-{turn}" for turn in range(WARM)]] * clients)
-            with attached([front, back] if ends == "both" else [front], directory, *front_end.options):
+            with attached(
+                [front, back] if ends == "both" else [front], directory, *front_end.options
+            ):
                 load(port, paths)
     noted = dict(line.split() for line in notes.read_text().splitlines())
     truth = {path: int(noted[path]) for of_client in paths for path in of_client}
@@ -92,7 +94,9 @@ def row(options, name, clients, ends, directory):
     apart = [off[len(off) // 2] / 1e6, off[len(off) * 9 // 10] / 1e6]
     shown = " ".join(f"{ms:10.1f}" for ms in sums) + "".join(f"{ms:8.2f}" for ms in apart)
     mark = "" if right else " !"
-    print(f"{name:9} {ends:7} {clients:7} {len(both):6} {asked:6} {shown} {far:7}{mark}", flush=True)
+    print(
+        f"{name:9} {ends:7} {clients:7} {len(both):6} {asked:6} {shown} {far:7}{mark}", flush=True
+    )
     return right
 
 

@@ -144,10 +144,7 @@ fn answers_come_together() -> Story {
 /// The loop passes the answers on in the order in which it has read them: the second one is this client's.
 #[test]
 fn answers_that_come_together_are_passed_on_in_order() {
-    assert_eq!(
-        rests(&answers_come_together())[0],
-        "120-143 queue.app connection modelled"
-    );
+    assert_eq!(rests(&answers_come_together())[0], "120-143 queue.app connection modelled");
 }
 
 /// A server with two threads that poll (20, CPU 1; 21, CPU 4), and run whatever is ready. The first one takes the request

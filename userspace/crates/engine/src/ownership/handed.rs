@@ -258,9 +258,9 @@ pub fn was_given_by(
         let from_ns = last.map_or(since_ns, |last| marks[last].exit_ns.max(since_ns));
         let slept = latest_before(&thread.off, |off| off.end_ns <= at_ns);
         let slept = slept.take(MOST_SLEEPS).take_while(|off| off.end_ns >= from_ns);
-        let mut wakes = slept.filter_map(|off| off.wake).filter(|wake| {
-            wake.by_waker() && wake.at_ns >= from_ns
-        });
+        let mut wakes = slept
+            .filter_map(|off| off.wake)
+            .filter(|wake| wake.by_waker() && wake.at_ns >= from_ns);
         let Some(last) = wakes.next() else { return false };
         if last.waker == giver || wakes.any(|wake| wake.waker == giver) {
             return true;

@@ -232,7 +232,8 @@ impl Walk<'_> {
         let [asked, .., answer] = &child.messages[..] else { return false };
         let channel = |message: &Message| self.world.channels.get(&message.object);
         let taken = channel(asked).and_then(|c| Channel::find(&c.reads, asked.from));
-        let given = channel(answer).and_then(|c| Channel::find(&c.writes, answer.to.checked_sub(1)?));
+        let given =
+            channel(answer).and_then(|c| Channel::find(&c.writes, answer.to.checked_sub(1)?));
         let (Some(taken), Some(given)) = (taken, given) else { return false };
         let marks = &self.world.thread(taken.thread).marks.list;
         let first = count_before(marks, |mark| mark.enter_ns <= taken.enter_ns);

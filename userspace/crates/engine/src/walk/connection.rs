@@ -168,7 +168,8 @@ impl Walk<'_> {
     /// Whether each rest of a thread in that time was ended by a thread of its own process.
     fn goes_on(&self, thread: ThreadId, (from_ns, to_ns): (u64, u64)) -> bool {
         let t = self.world.thread(thread);
-        let own = |wake: Wake| wake.by_waker() && self.world.thread(wake.waker).process == t.process;
+        let own =
+            |wake: Wake| wake.by_waker() && self.world.thread(wake.waker).process == t.process;
         let slept = latest_before(&t.off, |off| off.start_ns < to_ns);
         let slept = slept.take_while(|off| off.end_ns > from_ns).take(MOST_SLEEPS);
         { slept }.filter(|off| is_rest(off)).all(|off| off.wake.is_some_and(own))
@@ -199,12 +200,7 @@ impl Walk<'_> {
     /// The connection on which the next question was asked after that wake-up, by the thread or by a task that it woke
     /// for that, and when; if it may be for the request. This is the connection `freed`; or another thread was faster,
     /// and the thread got another connection to the same address.
-    fn asks_next(
-        &self,
-        thread: ThreadId,
-        wake: Wake,
-        freed: Object,
-    ) -> Option<(Object, u64)> {
+    fn asks_next(&self, thread: ThreadId, wake: Wake, freed: Object) -> Option<(Object, u64)> {
         let t = self.world.thread(thread);
         let may_be_its = |mark: &Mark| mark.of.is_none() || !mark.sure || self.of_goal(mark);
         let next = count_before(&t.marks.list, |mark| mark.enter_ns < wake.at_ns);
