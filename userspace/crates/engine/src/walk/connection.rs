@@ -122,6 +122,7 @@ impl Walk<'_> {
         let process = t.process;
         let may_be = Some(process) == self.goal.server_process
             && t.polls > 0
+            && self.world.processes[process as usize].asks
             && !is_task(self.world, thread)
             && self.applies(Rule::Connection);
         if !may_be {
