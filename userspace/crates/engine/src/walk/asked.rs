@@ -3,8 +3,8 @@
 //!
 //! An event loop asks another server for one request and turns to others until the answer comes. Meanwhile the first
 //! request waits for that answer, not for the loop, and the child's walk explains how the answer came. The rule is not
-//! needed for a thread that went on with the request alone after it had asked, or slept in the read of the answer: the
-//! ordinary steps lead there.
+//! needed for a thread that went on with the request alone after it had asked: the ordinary steps lead there. There is
+//! one exception: it slept until the answer came from an event loop, whose rests and turns only the child's walk tells.
 
 use std::cmp::Reverse;
 
@@ -206,13 +206,18 @@ impl Walk<'_> {
         let last = self.world.last_unless_rested(thread, call.enter_ns);
         let went_on = last.is_some_and(|(_, mark)| self.of_goal(mark));
         let slept = || t.off_before(at_ns).is_some_and(|off| off.end_ns >= at_ns && is_rest(off));
-        let through = self.child_heard(thread, call, at_ns)?;
-        if !went_on {
-            return Some(through);
+        if went_on && !slept() {
+            return None;
         }
-        // The thread waited for this answer, whatever it was asked for.
-        let leads = slept() && self.is_served_among_others(&through.goal);
-        leads.then_some(Through { sure: true, ..through })
+        let through = self.child_heard(thread, call, at_ns)?;
+        match went_on {
+            // The thread waited for this answer, whatever it was asked for.
+            true if self.is_served_among_others(&through.goal) => {
+                Some(Through { sure: true, ..through })
+            }
+            true => None,
+            false => Some(through),
+        }
     }
 
     /// The child whose answer the call read.

@@ -8,7 +8,8 @@
 //! under way at a time, is no reason to wait; nor is any if the server had another one that was idle.
 //!
 //! Where threads or tasks share the connections, a thread that waits for one sleeps until another thread of the server,
-//! which has just heard the answer to its own question, wakes it.
+//! which has just heard the answer to its own question, wakes it. Where several threads poll, and go on with whatever is
+//! ready, the thread that asks for the request need not have had it before; then the call that asks shows the wait.
 
 use crate::ownership::handed::{is_task, was_given_by};
 use crate::ownership::marks::{is_rest, rested_ns, Mark, MarkKind};
@@ -99,6 +100,7 @@ impl Walk<'_> {
             return None;
         }
         let freed = self.freed_by(off, wake)?;
+        self.note_past();
         let (connection, asked_ns) = self.asks_next(thread, wake, freed)?;
         let channel = self.world.channels.get(&connection)?;
         if channel.is_shared
