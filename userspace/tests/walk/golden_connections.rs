@@ -5,7 +5,7 @@ use rpcprobe::model::{Category, Segment};
 use rpcprobe::records::WAKING_IN_SYSCALL;
 
 use super::connection::Connection;
-use super::rule_stories::{waited, Until};
+use super::rule_stories::{used, waited, Until};
 use super::story::*;
 
 /// The segments of the request that began at 100.
@@ -159,10 +159,7 @@ fn another_thread_goes_on(has_spare: bool) -> Story {
     }
     s.timed(1, 20, (12, 14), 1);
     if has_spare {
-        s.moved(4, 21, (SENDTO, spare.there, spare.back), (0, 4), (20, 22));
-        spare.hears(&mut s, 3, 40, (0, 4), (23, 24));
-        spare.answers(&mut s, 3, 40, (0, 4), (25, 26));
-        s.moved(4, 21, (RECVFROM, spare.back, spare.there), (0, 4), (27, 28));
+        used(&mut s, &spare, (4, 21), 20);
     }
     s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (40, 44));
     other.hears(&mut s, 4, 21, (0, 4), (50, 53));

@@ -5,6 +5,7 @@ use rpcprobe::model::Category;
 use rpcprobe::records::WAKING_IN_SYSCALL;
 
 use super::connection::Connection;
+use super::rule_stories::used;
 use super::story::*;
 
 /// How a thread of a server (20, CPU 1), whose request waits in memory, comes to ask a back end (thread 40, CPU 3) when
@@ -37,10 +38,7 @@ fn woken(how: Woken) -> Story {
     }
     s.sleep_in(30, 5, (22, IDLE), (FUTEX, 25), condition(0x300));
     if how == Woken::WithSpare {
-        s.moved(1, 20, (SENDTO, spare.there, spare.back), (0, 4), (30, 32));
-        spare.hears(&mut s, 3, 40, (0, 4), (33, 34));
-        spare.answers(&mut s, 3, 40, (0, 4), (35, 36));
-        s.moved(1, 20, (RECVFROM, spare.back, spare.there), (0, 4), (37, 38));
+        used(&mut s, &spare, (1, 20), 30);
     }
     s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (40, 44));
     other.hears(&mut s, 4, 21, (0, 4), (50, 53));

@@ -391,6 +391,14 @@ pub enum Until {
     Shared,
 }
 
+/// A thread asks the back end (thread 40, CPU 3) on a connection, and has the answer eight nanoseconds later.
+pub fn used(s: &mut Story, on: &Connection, (cpu, tid): (u32, u32), at_ns: u64) {
+    s.moved(cpu, tid, (SENDTO, on.there, on.back), (0, 4), (at_ns, at_ns + 2));
+    on.hears(s, 3, 40, (0, 4), (at_ns + 3, at_ns + 4));
+    on.answers(s, 3, 40, (0, 4), (at_ns + 5, at_ns + 6));
+    s.moved(cpu, tid, (RECVFROM, on.back, on.there), (0, 4), (at_ns + 7, at_ns + 8));
+}
+
 /// The server has the request at 115, rests from 120 to 143, and asks for it at 163.
 pub fn waited(until: Until) -> Story {
     let mut s = Story::new();
@@ -410,10 +418,7 @@ pub fn waited(until: Until) -> Story {
     };
     if until == Until::Spare {
         let spare = Connection::numbered(5, TYPE_UNIX);
-        s.moved(1, 20, (SENDTO, spare.there, spare.back), (0, 4), (30, 32));
-        spare.hears(&mut s, 3, 40, (0, 4), (33, 34));
-        spare.answers(&mut s, 3, 40, (0, 4), (35, 36));
-        s.moved(1, 20, (RECVFROM, spare.back, spare.there), (0, 4), (37, 38));
+        used(&mut s, &spare, (1, 20), 30);
     }
     if until != Until::Another {
         s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (40, 44));

@@ -1,5 +1,5 @@
-//! How a process uses its connections to other servers: passed on from one question to the next, or at will. A pool's
-//! connection that is passed on was awaited ([`crate::walk`], rule `connection`).
+//! How a process uses its connections to other servers: passed on from one question to the next, or at will. Nobody has
+//! waited for a connection that is used at will ([`crate::walk`], rule `connection`).
 
 use crate::event::{Call, Object};
 use crate::ownership::handed::was_given_by;

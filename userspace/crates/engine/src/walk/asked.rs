@@ -276,14 +276,6 @@ impl Walk<'_> {
         self.is_served_among_others(&through.goal).then_some(through)
     }
 
-    /// Whether the thread polls, and its process asks others for what it serves.
-    fn may_pass_on(&self, thread: ThreadId) -> bool {
-        let t = self.world.thread(thread);
-        t.polls > 0
-            && Some(t.process) == self.goal.server_process
-            && self.world.process_of(thread).asks
-    }
-
     /// The child to which `io` read the answer, not known to be sure, and the call that asked for it. Its question is all
     /// that was written since the read before.
     fn exchange(&self, thread: ThreadId, io: &Io) -> Option<(&Transfer, Through)> {

@@ -41,8 +41,7 @@ impl Walk<'_> {
         woken_ns: u64,
     ) -> Option<Step> {
         let process = self.world.thread(thread).process;
-        let may_be = Some(process) == self.goal.server_process
-            && self.world.process_of(thread).asks
+        let may_be = self.asks_others(thread)
             && self.applies(Rule::Connection)
             && rests_in_poll(off)
             && self.ended_by_peer(thread, off)
@@ -79,8 +78,8 @@ impl Walk<'_> {
 
     /// Step for a thread that slept in `off`, until `woken_ns`, for something that another thread does in memory, and was
     /// woken by a thread that had just heard the answer to another request's question: what the thread asked for next,
-    /// or gave to another task to ask, was asked on that connection, which was in use until then. (A wait for what is
-    /// known to be a lock is one: of a connection that a lock guards, perhaps.)
+    /// or gave to another task to ask, was asked on that connection or another one to the same address, and none of these
+    /// was free when it fell asleep. (A wait for what is known to be a lock is one: a lock may guard a connection.)
     pub(super) fn was_given_connection(
         &mut self,
         thread: ThreadId,
@@ -88,13 +87,11 @@ impl Walk<'_> {
         woken_ns: u64,
     ) -> Option<Step> {
         let process = self.world.thread(thread).process;
-        let may_be = Some(process) == self.goal.server_process
-            && self.world.process_of(thread).asks
+        let may_be = self.asks_others(thread)
             && self.applies(Rule::Connection)
             && waits_for_thread(off)
             && !off.call.is_some_and(|call| self.is_known_lock(thread, &call))
-            && wake.by_waker()
-            && self.world.thread(wake.waker).process == process
+            && self.is_own(thread, wake)
             && self.had_all(off.start_ns);
         if !may_be {
             return None;
@@ -122,12 +119,10 @@ impl Walk<'_> {
     pub(super) fn asked_when_freed(&mut self, thread: ThreadId, at_ns: u64) -> Option<Step> {
         let t = self.world.thread(thread);
         let process = t.process;
-        let may_be = Some(process) == self.goal.server_process
-            && t.polls > 0
-            && self.world.processes[process as usize].asks
-            && !is_task(self.world, thread)
-            && self.applies(Rule::Connection);
-        if !may_be {
+        if !self.may_pass_on(thread)
+            || is_task(self.world, thread)
+            || !self.applies(Rule::Connection)
+        {
             return None;
         }
         let mut call = t.marks.of_call(at_ns);
@@ -171,11 +166,32 @@ impl Walk<'_> {
     /// Whether each rest of a thread in that time was ended by a thread of its own process.
     fn goes_on(&self, thread: ThreadId, (from_ns, to_ns): (u64, u64)) -> bool {
         let t = self.world.thread(thread);
-        let own =
-            |wake: Wake| wake.by_waker() && self.world.thread(wake.waker).process == t.process;
         let slept = latest_before(&t.off, |off| off.start_ns < to_ns);
         let slept = slept.take_while(|off| off.end_ns > from_ns).take(MOST_SLEEPS);
-        { slept }.filter(|off| is_rest(off)).all(|off| off.wake.is_some_and(own))
+        let own = |off: &Off| off.wake.is_some_and(|wake| self.is_own(thread, wake));
+        { slept }.filter(|off| is_rest(off)).all(own)
+    }
+
+    /// Whether a thread of its own process woke the thread.
+    fn is_own(&self, thread: ThreadId, wake: Wake) -> bool {
+        let process = |id: ThreadId| self.world.thread(id).process;
+        wake.by_waker() && process(wake.waker) == process(thread)
+    }
+
+    /// Whether the thread belongs to the request's server, and this asks others for what it serves.
+    fn asks_others(&self, thread: ThreadId) -> bool {
+        Some(self.world.thread(thread).process) == self.goal.server_process
+            && self.world.process_of(thread).asks
+    }
+
+    /// The same for a thread that also polls for whatever is ready, as an event loop.
+    pub(super) fn may_pass_on(&self, thread: ThreadId) -> bool {
+        self.world.thread(thread).polls > 0 && self.asks_others(thread)
+    }
+
+    /// Whether what a mark moved may be for the request: it is not certain that it is for another one.
+    fn may_be_its(&self, mark: &Mark) -> bool {
+        mark.of.is_none() || !mark.sure || self.of_goal(mark)
     }
 
     /// The connection on which the thread that made the wake-up had just heard the answer to another request's question.
@@ -205,10 +221,9 @@ impl Walk<'_> {
     /// and the thread got another connection to the same address.
     fn asks_next(&self, thread: ThreadId, wake: Wake, freed: Object) -> Option<(Object, u64)> {
         let t = self.world.thread(thread);
-        let may_be_its = |mark: &Mark| mark.of.is_none() || !mark.sure || self.of_goal(mark);
         let next = count_before(&t.marks.list, |mark| mark.enter_ns < wake.at_ns);
         let own = t.marks.list.get(next).filter(|next| next.kind == MarkKind::Asks);
-        if let Some(own) = own.filter(|own| may_be_its(own)) {
+        if let Some(own) = own.filter(|own| self.may_be_its(own)) {
             let connection = own.moved.object;
             let to = |connection| self.world.channels.get(&connection)?.ends.map(|[_, to]| to);
             let same = connection == freed || to(connection) == to(freed);
@@ -217,16 +232,15 @@ impl Walk<'_> {
         let writes = &self.world.channels.get(&freed)?.writes;
         let asked = writes.get(count_before(writes, |write| write.enter_ns < wake.at_ns))?;
         let mut call = self.world.thread(asked.thread).marks.of_call(asked.enter_ns);
-        let is_its = call.any(|mark| mark.moved.object == freed && may_be_its(mark))
+        let is_its = call.any(|mark| mark.moved.object == freed && self.may_be_its(mark))
             && was_given_by(self.world, thread, (wake.at_ns, asked.enter_ns), asked.thread);
         is_its.then_some((freed, asked.enter_ns))
     }
 
     /// Whether a rest did not end by a timer, nor by another thread of the process (which may have had the request).
     fn ended_by_peer(&self, thread: ThreadId, off: &Off) -> bool {
-        let process = |id: ThreadId| self.world.thread(id).process;
-        let own = |wake: Wake| wake.by_waker() && process(wake.waker) == process(thread);
-        !classify::off_cpu::timed_out(self.world, thread, off) && !off.wake.is_some_and(own)
+        !classify::off_cpu::timed_out(self.world, thread, off)
+            && !off.wake.is_some_and(|wake| self.is_own(thread, wake))
     }
 
     /// Whether the process had another connection to the same address that nobody used at that time, or may have had
@@ -303,9 +317,8 @@ impl Walk<'_> {
         let heard_from = self.world.channels.get(&heard.moved.object)?;
         let asked = self.world.channels.get(&heard_from.reverse?)?;
         let asked = last_before(&asked.writes, |asked| asked.enter_ns < heard.enter_ns)?;
-        let may_be_its = |mark: &Mark| mark.of.is_none() || !mark.sure || self.of_goal(mark);
         let mut call = marks.of_call(asked.enter_ns);
-        let asked = call.find(|mark| mark.kind == MarkKind::Asks && may_be_its(mark));
+        let asked = call.find(|mark| mark.kind == MarkKind::Asks && self.may_be_its(mark));
         asked.filter(|_| write.thread == thread).map(|asked| (heard, asked))
     }
 
