@@ -4,6 +4,17 @@
 #include "stacks.h"
 #include "steal.h"
 #include "syscall_numbers.h"
+#include "syscalls.h"
+
+/* Whether the thread sleeps in a poll(), and no descriptor is known yet. */
+static __always_inline bool sleeps_in_poll(const struct task_state *state, unsigned int prev_state)
+{
+#if HAS_OLD_CALLS
+    if (state->nr == NR_poll)
+        return prev_state != 0;
+#endif
+    return state->nr == NR_ppoll && prev_state != 0;
+}
 
 /* The first eight bits of the state are the TASK_* bits that tell a sleep from a preemption. */
 SEC("tp_btf/sched_switch")
@@ -30,6 +41,9 @@ int HOOK(on_sched_switch, bool preempt, struct task_struct *prev, struct task_st
         .aux = (u16)prev_state,
     };
     if (state && state->enter_ns) {
+        bool polls = !preempt && sleeps_in_poll(state, prev_state);
+        if (polls)
+            describe_poll(state, prev);
         emit (rec_switch_sys, r, now_ns) {
             hdr.kind = REC_SWITCH_SYS;
             r->hdr = hdr;
@@ -43,6 +57,8 @@ int HOOK(on_sched_switch, bool preempt, struct task_struct *prev, struct task_st
             r->dev = state->dev;
             r->object_type = state->object_type;
         }
+        if (polls)
+            state->fd = -1;
     } else {
         emit (rec_switch, r, now_ns) {
             hdr.kind = REC_SWITCH;

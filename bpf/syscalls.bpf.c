@@ -12,6 +12,7 @@
 #include "syscall_numbers.h"
 
 #define EVENTFD_BYTES 8
+#define POLLIN 1 /* uapi/asm-generic/poll.h */
 
 /* Which arguments of a call are of interest. Calls up to ARG_LAST_FD have a descriptor. */
 enum argument {
@@ -244,6 +245,10 @@ static __always_inline void describe_call(struct task_state *state, struct task_
     case ARG_SIGINFO_3:
         state->arg = CALL_ARG_3(regs);
         break;
+    case ARG_TIMEOUT_3:
+    case ARG_TIMESPEC_3:
+        state->arg = CALL_ARG_2(regs) == 1 ? CALL_ARG_1(regs) : 0;
+        break;
     case ARG_FUTEX:
         state->inode = 0; /* what follows is no cached object */
         state->object_type = OBJECT_FUTEX;
@@ -260,6 +265,22 @@ __hidden __noinline void describe_sleeper(struct task_state *state, struct task_
                                           struct pt_regs *regs, long nr)
 {
     describe_call(state, task, regs, nr);
+}
+
+__hidden __noinline void describe_poll(struct task_state *state, struct task_struct *task)
+{
+    struct {
+        s32 fd;
+        u16 events;
+        u16 revents;
+    } polled; /* struct pollfd */
+    enum argument argument = argument_of(state->nr);
+    bool polls = argument == ARG_TIMEOUT_3 || argument == ARG_TIMESPEC_3;
+    /* The call has just read it, so its page is present. */
+    if (polls && state->arg &&
+        bpf_probe_read_user(&polled, sizeof(polled), (void *)state->arg) == 0 && polled.fd >= 0 &&
+        polled.events & POLLIN)
+        look_up(state, task, polled.fd);
 }
 
 /* Reads the registers with which the thread entered the kernel: they hold its call, if it is in

@@ -63,7 +63,7 @@ struct task_state {
     u64 inode; /* the object last looked up; identity of `ino`, `dev`, `object_type`, `sk` */
     u64 sk;    /* its struct sock, if it is a socket */
     u64 ino;
-    u64 arg; /* user pointer wanted at exit: a path or a siginfo */
+    u64 arg; /* user pointer wanted later: a path, a siginfo, or the pollfd of a poll() of one */
     u32 dev;
     s32 fd; /* -1: the call has no descriptor we look up */
     u16 nr;

@@ -163,6 +163,7 @@ CATALOGUE = [
     Server("tokio", TOKIO, collects=False),
     Server("tokio-tasks", TOKIO, collects=False, options=TASKS),
     Server("java", ("java", "-Xmx256m", str(SERVERS / "Server.java")), besides=("lock",)),
+    Server("puma", ("ruby", str(SERVERS / "puma.rb")), besides=("lock",)),
     Server("nginx", GO),
     Server("nginx-tasks", GO, options=TASKS),
     Server("nginx-alone", GO, only_asks=True),

@@ -28,6 +28,7 @@ mod names;
 mod off_cpu;
 mod on_cpu;
 mod passes;
+mod polled;
 mod queue;
 mod reader;
 mod run_queue;

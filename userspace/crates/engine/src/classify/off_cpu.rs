@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use crate::classify::on_cpu::{self, InCall};
 use crate::classify::runtime_threads::with_role;
 use crate::classify::syscall::{self, Waits, ETIMEDOUT};
-use crate::event::{Block, Io, KernelWait, OpenCall, TaskWaitSort, TYPE_FIFO, TYPE_UNIX};
+use crate::event::{Block, Io, KernelWait, Object, OpenCall, TaskWaitSort, TYPE_FIFO, TYPE_UNIX};
 use crate::task_wait::{is_task_wait, task_wait};
 use crate::timeline::functions::Run;
 use crate::timeline::gallop::{count_before, last_before, latest_before};
@@ -270,6 +270,13 @@ impl Wait<'_> {
                 }
                 None => self.perhaps_a_lock(detail),
             },
+            Waits::Readiness if off.polled().is_some() && !traced => {
+                let peer = off.polled().and_then(|object| sender(world, object));
+                let peer = peer.map_or_else(|| "its peer".into(), |peer| format!("peer {peer}"));
+                let until = if timed_out(world, thread, off) { ", or its timeout" } else { "" };
+                let detail = format!("{detail} until {peer} was ready{until}");
+                self.by_its_waker(Category::IdlePeer, detail)
+            }
             Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
                 // A packet's interrupt woke it, in the context of whichever task was running.
                 Some(ready) if ready.object.is_socket() => {
@@ -384,6 +391,12 @@ fn transfer<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w Io>
     }
 }
 
+/// The address of the end that sends in that direction of a network connection.
+fn sender(world: &World, object: Object) -> Option<SocketAddr> {
+    let [from, _] = world.channels.get(&object)?.ends?;
+    Some(from)
+}
+
 /// The address of the other end of the network connection.
 fn peer(world: &World, io: &Io) -> Option<SocketAddr> {
     let [from, to] = world.channels.get(&io.object)?.ends?;
@@ -403,8 +416,10 @@ fn place(world: &World, thread: ThreadId, off: &Off) -> String {
     let closed = on_cpu::call_at(world.thread(thread), off.end_ns);
     match (closed, call.object) {
         (InCall::Closed(call), _) if call.path.is_some() => on_cpu::describe_call(call),
-        (_, Some(object)) => format!("{} {object}", syscall::name(call.nr)),
-        (InCall::Closed(call), None) => on_cpu::describe_call(call),
+        (_, Some(object)) if off.polled().is_none() => {
+            format!("{} {object}", syscall::name(call.nr))
+        }
+        (InCall::Closed(call), _) => on_cpu::describe_call(call),
         _ => syscall::name(call.nr).into_owned(),
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::classify::on_cpu::{self, Piece};
 use crate::ownership::marks::is_rest;
+use crate::classify::syscall::{waits, Waits};
 use crate::timeline::*;
 
 /// Limit of the stretches without records that are searched for a place for stolen time.
@@ -180,6 +181,7 @@ impl World {
         if id == IDLE {
             return false;
         }
+        let call = call.map(|call| self.with_connection(call));
         let thread = &mut self.threads[id as usize];
         thread.on_cpu = None;
         if why == Why::Dead {
@@ -195,7 +197,10 @@ impl World {
         }
         thread.off.push_back(Off { start_ns: ts_ns, end_ns: NEVER, why, wake, cpu: None, call });
         if call.is_some() {
-            thread.open_call = call;
+            thread.open_call = call.map(|call| match waits(call.nr, None) {
+                Waits::Readiness => OpenCall { object: None, ..call }, // it moves nothing
+                _ => call,
+            });
         }
         // A sleep outside any system call is a fault under way: its record is still to come.
         let settled = call.is_some() || matches!(why, Why::Preempted | Why::Dead);
@@ -203,6 +208,19 @@ impl World {
             thread.settled_ns = thread.settled_ns.max(ts_ns);
         }
         settled && thread.traced
+    }
+
+    /// A poll() of one socket only, with the connection's incoming direction in the socket's place if that is known.
+    fn with_connection(&self, call: OpenCall) -> OpenCall {
+        let incoming = || {
+            let socket = call.object.filter(|_| waits(call.nr, None) == Waits::Readiness)?;
+            let end = self.sockets.get(&socket.ino).filter(|_| socket.is_socket())?;
+            match end.sends {
+                true => self.channels.get(&end.channel)?.reverse,
+                false => Some(end.channel),
+            }
+        };
+        OpenCall { object: incoming().or(call.object), ..call }
     }
 
     /// Notes a thread that fell asleep before it was traced. Returns whether this is news.

@@ -1,5 +1,6 @@
 //! The time line of one thread.
 
+use crate::classify::syscall::{waits, Waits};
 use crate::timeline::*;
 
 /// Why a thread is not on a CPU.
@@ -74,6 +75,12 @@ impl Off {
     /// When the thread became runnable again: not before the span.
     pub fn runnable_ns(&self) -> Option<u64> {
         self.wake.map(|wake| wake.at_ns.max(self.start_ns))
+    }
+
+    /// The direction of a connection whose bytes a sleep was for, if it was in a poll() that polled nothing else.
+    pub fn polled(&self) -> Option<Object> {
+        let call = self.call.filter(|call| waits(call.nr, None) == Waits::Readiness)?;
+        call.object.filter(|object| object.is_socket() && object.is_channel())
     }
 }
 

@@ -80,6 +80,9 @@ impl<'w> Walk<'w> {
             self.charge(thread, &merged, begin_ns, woken_ns, None);
             return Ok(Step::Go(thread, begin_ns));
         }
+        if let Some(step) = self.polled_for_another(thread, off, woken_ns, depth) {
+            return Ok(step);
+        }
         if let Some(step) = self.waited_for_connection(thread, off, woken_ns) {
             return Ok(step);
         }

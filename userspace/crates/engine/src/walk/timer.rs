@@ -58,7 +58,8 @@ impl Walk<'_> {
     /// Whether a rest timed out, rather than ended for another request while a timer was still pending; `None`:
     /// neither.
     fn ran_out(&self, thread: ThreadId, off: &Off) -> Option<bool> {
-        if !self.applies(Rule::Timer) || !is_rest(off) {
+        // The timeout of a poll() of one connection is that connection's.
+        if !self.applies(Rule::Timer) || !is_rest(off) || off.polled().is_some() {
             return None;
         }
         if classify::off_cpu::timed_out(self.world, thread, off) {
@@ -84,9 +85,9 @@ impl Walk<'_> {
             if off.start_ns <= from_ns {
                 return None;
             }
-            if self.applies(Rule::Timer) && classify::off_cpu::timed_out(self.world, thread, off)
-                || self.ran_out(thread, off).is_some()
-            {
+            let timed_out = off.polled().is_none()
+                && classify::off_cpu::timed_out(self.world, thread, off);
+            if self.applies(Rule::Timer) && timed_out || self.ran_out(thread, off).is_some() {
                 return Some((thread, off.end_ns));
             }
             let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker != thread)?;
