@@ -81,6 +81,8 @@ pub struct Marks {
     takes: bool,
     /// It has answered a question. Tasks that are handed what others take in do so, too.
     answers: bool,
+    /// It has asked a question, or heard the answer to one.
+    asks: bool,
 }
 
 /// Whether a sleep is a rest: the thread waits for whatever comes next (not for room in a buffer that it writes
@@ -107,6 +109,11 @@ impl Marks {
     pub(crate) fn of_call(&self, enter_ns: u64) -> impl Iterator<Item = &Mark> {
         let first = count_before(&self.list, |mark| mark.enter_ns < enter_ns);
         self.list.range(first..).take_while(move |mark| mark.enter_ns == enter_ns)
+    }
+
+    /// Whether the thread takes in questions for others, as a reactor does: it has answered none, and has asked nothing.
+    pub fn only_takes(&self) -> bool {
+        self.takes && !self.answers && !self.asks
     }
 
     /// Whether the thread is only a client: all that it has moved are questions that it asked and answers to them, or
@@ -183,6 +190,7 @@ impl World {
         let marks = &mut self.threads[thread as usize].marks;
         marks.takes |= kind == MarkKind::Takes;
         marks.answers |= kind == MarkKind::Answers;
+        marks.asks |= matches!(kind, MarkKind::Asks | MarkKind::Hears);
         if let Some(of) = of.filter(|_| kind == MarkKind::Answers) {
             self.note_passed_on(thread, of.object);
         }

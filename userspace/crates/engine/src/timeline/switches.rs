@@ -2,8 +2,8 @@
 //! the time that the hypervisor took.
 
 use crate::classify::on_cpu::{self, Piece};
-use crate::ownership::marks::is_rest;
 use crate::classify::syscall::{waits, Waits};
+use crate::ownership::marks::is_rest;
 use crate::timeline::*;
 
 /// Limit of the stretches without records that are searched for a place for stolen time.

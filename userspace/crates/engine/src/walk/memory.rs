@@ -35,13 +35,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the request was in its server's memory when a thread of the server rested. The server waits for no peer: it
-    /// had read all of the question, asks nobody, and had not begun to answer (a peer may be slow to read an answer).
+    /// Whether the request was in its server's memory when a thread of the server rested. The thread waits for no peer: the
+    /// server had read all of the question, it or at least this thread asks nobody, and it had not begun to answer (a peer
+    /// may be slow to read an answer).
     pub(super) fn is_in_memory(&self, thread: ThreadId, off: &Off) -> bool {
         let process = self.world.thread(thread).process;
         self.applies(Rule::InMemory)
             && Some(process) == self.goal.server_process
-            && !self.world.process_of(thread).asks
+            && (!self.world.process_of(thread).asks || self.world.thread(thread).marks.only_takes())
             && self.had_all(off.start_ns)
             && !self.had_begun_to_answer(off.start_ns)
     }

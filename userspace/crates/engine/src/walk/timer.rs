@@ -85,8 +85,8 @@ impl Walk<'_> {
             if off.start_ns <= from_ns {
                 return None;
             }
-            let timed_out = off.polled().is_none()
-                && classify::off_cpu::timed_out(self.world, thread, off);
+            let timed_out =
+                off.polled().is_none() && classify::off_cpu::timed_out(self.world, thread, off);
             if self.applies(Rule::Timer) && timed_out || self.ran_out(thread, off).is_some() {
                 return Some((thread, off.end_ns));
             }

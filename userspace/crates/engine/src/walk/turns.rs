@@ -187,7 +187,8 @@ impl Walk<'_> {
         let serves_it =
             self.served_by(thread, off.start_ns, 0).is_some_and(|mark| self.of_goal(mark));
         let within = process(thread) == process(wake.waker)
-            && self.has_taken_anothers(wake.waker, wake.at_ns);
+            && (self.has_taken_anothers(wake.waker, wake.at_ns)
+                || self.has_answered_another(off, wake));
         serves_it && (within || self.serves_a_stranger(wake.waker, wake.at_ns))
     }
 
@@ -341,6 +342,13 @@ impl Walk<'_> {
     pub(super) fn has_taken_anothers(&self, thread: ThreadId, at_ns: u64) -> bool {
         let last = self.world.last_unless_rested(thread, at_ns);
         last.is_some_and(|(_, mark)| mark.kind == MarkKind::Takes && !self.of_goal(mark))
+    }
+
+    /// Whether the waker that ended a wait for a futex had answered another request and has not rested since.
+    fn has_answered_another(&self, off: &Off, wake: &Wake) -> bool {
+        let last = self.world.last_unless_rested(wake.waker, wake.at_ns);
+        off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Futex)
+            && last.is_some_and(|(_, mark)| mark.kind == MarkKind::Answers && !self.of_goal(mark))
     }
 
     fn may_be_anothers_of(&self, process: &Process, at_ns: u64) -> bool {
