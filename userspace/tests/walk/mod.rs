@@ -28,6 +28,7 @@ mod golden_lost;
 mod golden_modelled;
 mod golden_node;
 mod golden_parents;
+mod golden_polled;
 mod golden_pools;
 mod golden_requests;
 mod golden_roles;

@@ -1,0 +1,142 @@
+//! Small traces of threads that sleep in a poll() of one connection, with answers derived by hand. A server has a thread
+//! that reads requests (20, CPU 1) and one that serves them (21, CPU 4). The client is thread 10 on CPU 0; another
+//! client, or a back end, is thread 30 on CPU 2.
+
+use rpcprobe::engine::event::{Object, TYPE_UNIX};
+use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL};
+
+use super::connection::Connection;
+use super::story::*;
+
+/// The socket of the server's end of the other connection.
+const OTHER_SOCKET: u32 = 75;
+
+fn begun() -> (Story, Connection, Connection) {
+    let mut s = Story::new();
+    s.task(30, 30, "other");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 30), (4, 21)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    (s, Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX))
+}
+
+/// The waits of the request that began at 100, without those in run queues: time, category, rule, evidence.
+fn waits(s: &Story) -> Vec<String> {
+    let requests = s.requests();
+    let ours = requests.iter().find(|(request, _)| request.start_ns == 100).expect("the request");
+    let waits = ours.1.iter().filter(|segment| {
+        let name = segment.category.to_string();
+        ["sleep", "lock", "idle.peer", "queue.app", "unattributed"].contains(&name.as_str())
+    });
+    let line = |s: &rpcprobe::model::Segment| {
+        let rule = s.rule.map_or("none", |rule| rule.name());
+        format!("{}-{} {} {rule} {}", s.start_ns, s.end_ns(), s.category, s.evidence)
+    };
+    waits.map(line).collect()
+}
+
+/// The serving thread has answered the other client, and sleeps in a poll() from 58 until its timeout at 160. It polls
+/// the other client's connection, or that and others.
+fn served_after_a_poll(polls_one: bool) -> Story {
+    let (mut s, c, other) = begun();
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (30, 33));
+    let through = |s: &mut Story, nr, [object, reverse]: [Object; 2], span| {
+        s.moved_through(OTHER_SOCKET, (4, 21), (nr, object, reverse), (0, 4), span);
+    };
+    through(&mut s, RECVFROM, [other.there, other.back], (35, 38));
+    through(&mut s, SENDTO, [other.back, other.there], (45, 48));
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (49, 52));
+    let polled = polls_one.then(|| socket(u64::from(OTHER_SOCKET), TYPE_UNIX));
+    s.switch_in(58, 4, 21, IDLE, ASLEEP, (POLL, 55), polled);
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 118), None);
+    s.wake(160, 4, IDLE, 21, WAKING_HARDIRQ);
+    s.switch(160, 4, IDLE, 21, RUNNABLE);
+    s.timed(4, 21, (55, 164), 0);
+    s.wake(175, 4, 21, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 4, 21, (0, 4), (170, 176));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 185));
+    s
+}
+
+/// Without the connection that is polled, the end of the rest looks like that of a timer.
+#[test]
+fn a_thread_that_polls_another_connection_does_not_have_the_request() {
+    assert_eq!(waits(&served_after_a_poll(true)), ["120-160 queue.app in-memory modelled"]);
+    assert_eq!(waits(&served_after_a_poll(false)), ["115-160 sleep charge modelled"]);
+}
+
+/// The server asks a back end that is not traced, and polls that connection until a timeout, then until it answers.
+fn asks_with_a_timeout(polls_one: bool) -> Story {
+    let (mut s, c, behind) = begun();
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    let through = |s: &mut Story, nr, [object, reverse]: [Object; 2], span| {
+        s.moved_through(OTHER_SOCKET, (1, 20), (nr, object, reverse), (0, 4), span);
+    };
+    through(&mut s, SENDTO, [behind.there, behind.back], (118, 120));
+    let polled = polls_one.then(|| socket(u64::from(OTHER_SOCKET), TYPE_UNIX));
+    for (from_ns, to_ns, ready) in [(123, 140, 0), (145, 160, 1)] {
+        s.switch_in(from_ns, 1, 20, IDLE, ASLEEP, (POLL, from_ns - 1), polled);
+        s.wake(to_ns, 1, IDLE, 20, WAKING_HARDIRQ);
+        s.switch(to_ns, 1, IDLE, 20, RUNNABLE);
+        s.timed(1, 20, (from_ns - 1, to_ns + 1), ready);
+    }
+    through(&mut s, RECVFROM, [behind.back, behind.there], (162, 164));
+    s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (170, 176));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 185));
+    s
+}
+
+#[test]
+fn a_timeout_of_a_poll_of_one_connection_is_no_timer() {
+    let answered = "145-160 idle.peer charge measured";
+    let first = ["123-140 idle.peer charge measured", answered];
+    assert_eq!(waits(&asks_with_a_timeout(true)), first);
+    assert_eq!(waits(&asks_with_a_timeout(false)), ["123-140 sleep charge measured", answered]);
+}
+
+/// The reading thread serves the request itself. It lets the other thread go on (by a word of that thread's) and sleeps
+/// until that thread wakes it. The other thread has read another request, and has answered it before or answers it later.
+fn woken_by_one_that_answers(before: bool) -> Story {
+    let (mut s, c, other) = begun();
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (30, 33));
+    other.hears(&mut s, 4, 21, (0, 4), (35, 38));
+    if before {
+        other.answers(&mut s, 4, 21, (0, 4), (39, 42));
+    }
+    s.sleep_in(45, 4, (21, IDLE), (FUTEX, 44), condition(0x300));
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.wake(118, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (117, 119), 1);
+    s.switch(120, 4, IDLE, 21, RUNNABLE);
+    s.call(4, 21, FUTEX, (44, 122), 0);
+    s.sleep_in(123, 1, (20, IDLE), (FUTEX, 121), condition(0x200));
+    s.wake(150, 4, 21, 20, WAKING_IN_SYSCALL);
+    s.call(4, 21, FUTEX, (148, 152), 1);
+    s.switch(154, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (121, 156), 0);
+    s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (170, 176));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 185));
+    if !before {
+        other.answers(&mut s, 4, 21, (0, 4), (180, 184));
+    }
+    s
+}
+
+#[test]
+fn a_thread_that_has_served_another_request_releases_something() {
+    for before in [true, false] {
+        assert_eq!(waits(&woken_by_one_that_answers(before)), ["123-150 lock charge modelled"]);
+    }
+}
