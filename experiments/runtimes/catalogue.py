@@ -152,6 +152,7 @@ TOKIO = (str(HERE / ".cache/tokio/release/server"),)
 TASKS = ("--tasks",)
 CATALOGUE = [
     Server("threads", (sys.executable, str(SERVERS / "threads.py")), besides=("lock",)),
+    Server("gunicorn", (OWN_PYTHON, str(SERVERS / "wsgi.py")), besides=("lock",)),
     Server("asyncio", ASYNCIO),
     Server("asyncio-tasks", ASYNCIO, options=TASKS),
     Server("uvicorn", UVICORN),

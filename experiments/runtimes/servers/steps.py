@@ -10,9 +10,12 @@ CLOCK_MONOTONIC; `lockwait` is the wait for the lock, `handwait` the time in the
 
 import asyncio
 import gc
+import http.client
 import os
+import queue
 import signal
 import sys
+import threading
 import time
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -59,6 +62,57 @@ def write_notes(*_):
 
 def write_notes_at_end():
     signal.signal(signal.SIGTERM, write_notes)
+
+
+class Threads:
+    """Runs the steps in the thread that calls."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.kept = threading.local()
+        self.queue = queue.SimpleQueue()
+        threading.Thread(target=self.work, daemon=True).start()
+
+    def work(self):
+        """Does the requests' jobs one after the other."""
+        while True:
+            number, amount, begin_ns, done = self.queue.get()
+            begin_ns = note(number, "handwait", 0, begin_ns)
+            burn(amount)
+            note(number, "hand", amount, begin_ns)
+            done.put(None)
+
+    def hand(self, number, amount, begin_ns):
+        done = queue.SimpleQueue()
+        self.queue.put((number, amount, begin_ns, done))
+        done.get()
+
+    def call(self, number, ms):
+        if not hasattr(self.kept, "backend"):
+            self.kept.backend = http.client.HTTPConnection("127.0.0.1", BACKEND)
+        self.kept.backend.request("GET", f"/b/{number}/{ms}")
+        self.kept.backend.getresponse().read()
+
+    def carry_out(self, path):
+        number, steps = parsed(path)
+        for step, amount in steps:
+            begin_ns = time.monotonic_ns()
+            if step == "burn":
+                burn(amount)
+            elif step == "collect":
+                collect(amount)
+            elif step == "sleep":
+                time.sleep(amount / 1000)
+            elif step == "call":
+                self.call(number, amount)
+            elif step == "hand":
+                self.hand(number, amount, begin_ns)
+                continue
+            else:
+                with self.lock:
+                    begin_ns = note(number, "lockwait", 0, begin_ns)
+                    time.sleep(amount / 1000)
+            note(number, step, amount, begin_ns)
 
 
 class EventLoop:
