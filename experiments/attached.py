@@ -103,3 +103,10 @@ def build_rust(sources, target):
     if shutil.which("cargo"):
         words = ["cargo", "build", "--quiet", "--release", "--locked", "--target-dir", target]
         subprocess.run(words, cwd=sources, check=True)
+
+
+def build_java(sources, target, classes):
+    """Compiles programs into the folder `target` if javac is installed."""
+    if shutil.which("javac"):
+        words = ["javac", "-nowarn", "-d", target, "-cp", classes, *sources]
+        subprocess.run(words, check=True)

@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attached import SECONDS, free_port, wait_for
+from cpu_clock import ran
 
 HERE = Path(__file__).resolve().parent
 SERVERS = HERE / "servers"
 OWN_PYTHON = str(HERE / ".cache/venv/bin/python")
 POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+
+
+# CPU time in 0.2 s of a server that does nothing.
+IDLE_NS = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,10 @@ class Server:
             return "" if POSTGRES and Path(OWN_PYTHON).exists() else "postgresql"
         if self.name.startswith("nginx") and not shutil.which("nginx"):
             return "nginx"
-        program = self.command[0]
+        program = "javac" if "-cp" in self.command else self.command[0]
+        missing = [jar for jar in jars_of(self.command) if not Path(jar).exists()]
+        if missing:
+            return missing[0]
         return "" if shutil.which(program) or Path(program).exists() else program
 
     @contextlib.contextmanager
@@ -85,7 +93,17 @@ def alone(command, directory, backend):
     port, notes = free_port(), directory / "notes"
     with process([*command, str(port), str(notes), str(backend)]) as server:
         wait_for(port)
+        wait_until_idle(server.pid)
         yield Running([server.pid], port, notes)
+
+
+def wait_until_idle(pid):
+    """Virtual machines compile for seconds after they have begun."""
+    for _ in range(SECONDS * 5):
+        before_ns = ran([pid])
+        time.sleep(0.2)
+        if sum(ran([pid]).values()) - sum(before_ns.values()) < IDLE_NS:
+            break
 
 
 @contextlib.contextmanager
@@ -143,7 +161,28 @@ def children(pid):
     return found
 
 
+def jars_of(command):
+    """The archives that a command in Java needs."""
+    if "-cp" not in command:
+        return []
+    return [path for path in command[command.index("-cp") + 1].split(":") if path.endswith(".jar")]
+
+
+def java(name, *jars):
+    classes = ":".join([str(JAVA), *(f"/usr/share/java/{jar}.jar" for jar in jars)])
+    return ("java", "-Xmx256m", "-cp", classes, name)
+
+
+JAVA = HERE / ".cache/java"
 GO = (str(HERE / ".cache/server"),)
+JETTY = ["servlet-api", *(f"jetty9-{part}" for part in ("server", "io", "util", "http"))]
+TOMCAT = [
+    f"tomcat10-{part}"
+    for part in (
+        *("annotations-api", "api", "catalina", "coyote", "el-api", "jaspic-api", "jni", "juli"),
+        *("servlet-api", "util", "util-scan"),
+    )
+]
 ASYNCIO = (sys.executable, str(SERVERS / "aio.py"))
 NODE = ("node", "--expose-gc", str(SERVERS / "server.js"))
 UVICORN = (OWN_PYTHON, str(SERVERS / "asgi.py"))
@@ -163,7 +202,9 @@ CATALOGUE = [
     Server("go-tasks", GO, options=TASKS),
     Server("tokio", TOKIO, collects=False),
     Server("tokio-tasks", TOKIO, collects=False, options=TASKS),
-    Server("java", ("java", "-Xmx256m", str(SERVERS / "Server.java")), besides=("lock",)),
+    Server("java", java("Jdk"), besides=("lock",)),
+    Server("jetty", java("Jetty", *JETTY), besides=("lock",)),
+    Server("tomcat", java("Tomcat", *TOMCAT), besides=("lock",)),
     Server("puma", ("ruby", str(SERVERS / "puma.rb")), besides=("lock",)),
     Server("nginx", GO),
     Server("nginx-tasks", GO, options=TASKS),

@@ -56,8 +56,16 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from attached import SECONDS, attached, build_go, build_rust, free_port, wait_for  # noqa: E402
-from catalogue import CATALOGUE, OWN_PYTHON, SERVERS, children, process  # noqa: E402
+from attached import (  # noqa: E402
+    SECONDS,
+    attached,
+    build_go,
+    build_java,
+    build_rust,
+    free_port,
+    wait_for,
+)
+from catalogue import CATALOGUE, JAVA, OWN_PYTHON, SERVERS, children, process  # noqa: E402
 from cpu_clock import ran  # noqa: E402
 from judge import EXPECTED, judged  # noqa: E402
 from laws import ledger  # noqa: E402
@@ -233,6 +241,10 @@ def arguments():
 def build():
     build_go(SERVERS / "go", HERE / ".cache/server")
     build_rust(SERVERS / "tokio", HERE / ".cache/tokio")
+    for server in CATALOGUE:
+        if "-cp" in server.command and not server.lacks():
+            *_, classes, name = server.command
+            build_java([SERVERS / "java" / f"{one}.java" for one in ("Steps", name)], JAVA, classes)
 
 
 def kept_at(options, *words):

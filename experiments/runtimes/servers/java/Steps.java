@@ -1,10 +1,7 @@
-// As steps.py: java Server.java PORT LOG BACKEND, with eight worker threads.
+// As steps.py, for servers in Java.
 
-import com.sun.net.httpserver.HttpExchange;
-import com.sun.net.httpserver.HttpServer;
 import java.io.IOException;
 import java.io.InputStream;
-import java.net.InetSocketAddress;
 import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -13,7 +10,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
-public class Server {
+class Steps {
+    static final byte[] ANSWER = "ok".getBytes();
     static final ConcurrentLinkedQueue<String> NOTES = new ConcurrentLinkedQueue<>();
     static final Object LOCK = new Object();
     static final ExecutorService WORKER = Executors.newSingleThreadExecutor();
@@ -47,8 +45,9 @@ public class Server {
         }
     }
 
-    static void handle(HttpExchange exchange) throws IOException {
-        String[] parts = exchange.getRequestURI().getPath().split("/");
+    /** Runs the steps in the thread that calls. */
+    static void carryOut(String path) throws IOException {
+        String[] parts = path.split("/");
         try {
             for (String one : parts[3].split(",")) {
                 String step = one.split("=")[0];
@@ -74,20 +73,14 @@ public class Server {
                 note(parts[2], step, amount, begin);
             }
         } catch (InterruptedException | ExecutionException ended) {
-            return;
+            throw new IOException(ended);
         }
-        exchange.sendResponseHeaders(200, 2);
-        exchange.getResponseBody().write("ok".getBytes());
-        exchange.close();
     }
 
-    public static void main(String[] args) throws IOException {
+    /** To be called first; returns the port. */
+    static int begin(String[] args) {
         backend = "http://127.0.0.1:" + args[2] + "/b/";
         for (int number = 0; number < KEPT.length; number++) KEPT[number] = new int[] {number};
-        InetSocketAddress at = new InetSocketAddress("127.0.0.1", Integer.parseInt(args[0]));
-        HttpServer server = HttpServer.create(at, 1024);
-        server.setExecutor(Executors.newFixedThreadPool(8));
-        server.createContext("/w/", Server::handle);
         Thread end = new Thread(() -> {
             try {
                 Files.write(Path.of(args[1]), NOTES);
@@ -96,6 +89,6 @@ public class Server {
             }
         });
         Runtime.getRuntime().addShutdownHook(end);
-        server.start();
+        return Integer.parseInt(args[0]);
     }
 }
