@@ -51,7 +51,7 @@ WRITTEN_IN = {
     "tokio": ["cargo", [str(HERE / ".cache/tokio/release/front")]],
     "tokio-tasks": ["cargo", [str(HERE / ".cache/tokio/release/front")]],
 }
-PROXIES = ("nginx", "nginx-keep", "haproxy", "haproxy-threads")
+PROXIES = ("nginx", "nginx-keep", "haproxy", "haproxy-threads", "apache2", "varnishd")
 PHP = "php-calls"
 FRONTS = [*PROXIES, *(f"{name}-{kind}" for name in WRITTEN_IN for kind in KINDS), PHP]
 STEPS = {"proxy": ["c"], "calls": ["s3,c", "c,s2,p", "c,c", "s1,p"]}
@@ -114,6 +114,30 @@ frontend front
 backend behind
   server behind 127.0.0.1:{behind}
 """
+APACHE = """
+ServerName localhost
+Listen 127.0.0.1:{port}
+PidFile {directory}/pid
+ErrorLog {directory}/error
+User www-data
+Group www-data
+LoadModule mpm_event_module {modules}/mod_mpm_event.so
+LoadModule authz_core_module {modules}/mod_authz_core.so
+LoadModule proxy_module {modules}/mod_proxy.so
+LoadModule proxy_http_module {modules}/mod_proxy_http.so
+ListenBacklog 1024
+MaxKeepAliveRequests 0
+StartServers 2
+ServerLimit 4
+MaxRequestWorkers 100
+ProxyPass / http://127.0.0.1:{behind}/
+"""
+APACHE_MODULES = Path("/usr/lib/apache2/modules")
+VARNISH = """
+vcl 4.1;
+backend behind {{ .host = "127.0.0.1"; .port = "{behind}"; }}
+sub vcl_recv {{ return (pass); }}
+"""
 
 
 def options_for(front):
@@ -122,7 +146,7 @@ def options_for(front):
 
 
 def proxy_command(front, port, behind, directory):
-    """The same for nginx and HAProxy; writes their configurations."""
+    """The same for programs that are proxies; writes their configurations."""
     program, _, kind = front.partition("-")
     if not shutil.which(program):
         return None
@@ -132,6 +156,14 @@ def proxy_command(front, port, behind, directory):
         threads = 2 if kind == "threads" else 1
         conf.write_text(HAPROXY.format(port=port, behind=behind, threads=threads))
         return ["haproxy", "-db", "-f", conf]
+    if program == "apache2":
+        words = {"directory": directory, "port": port, "behind": behind}
+        conf.write_text(APACHE.format(modules=APACHE_MODULES, **words))
+        return ["apache2", "-d", directory, "-f", conf, "-D", "FOREGROUND"]
+    if program == "varnishd":
+        conf.write_text(VARNISH.format(behind=behind))
+        listens = ["-a", f"127.0.0.1:{port}", "-n", directory / "work"]
+        return ["varnishd", "-F", "-f", conf, *listens, "-s", "default,20m"]
     keeps = kind == "keep"
     headers = 'proxy_http_version 1.1; proxy_set_header Connection "";' if keeps else ""
     text = NGINX.format(

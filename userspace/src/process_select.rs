@@ -14,6 +14,10 @@ use procfs::process::{all_processes, FDTarget, Process};
 use crate::probe::pidfd_open;
 use crate::probe::running::NamespacePort;
 
+mod listeners;
+
+pub use listeners::{listening_ports, untraced_listeners};
+
 /// The selection criteria. A process that matches any of them is selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
@@ -260,22 +264,6 @@ fn sockets_with_port(process: &Process, port: u16) -> HashSet<u64> {
     tcp.chain(udp).filter(|inode| *inode != 0).collect()
 }
 
-/// Local TCP ports that are listened on in the network namespaces of these processes.
-pub fn listening_ports(pids: impl IntoIterator<Item = u32>) -> HashSet<NamespacePort> {
-    let mut seen = HashSet::new();
-    let mut ports = HashSet::new();
-    for process in pids.into_iter().filter_map(|pid| Process::new(pid as i32).ok()) {
-        let Some(namespace) = network_namespace(&process) else { continue };
-        if !seen.insert(namespace) {
-            continue;
-        }
-        let sockets = [process.tcp(), process.tcp6()].into_iter().flatten().flatten();
-        let listening = sockets.filter(|entry| entry.state == TcpState::Listen);
-        ports.extend(listening.map(|entry| (namespace as u32, entry.local_address.port())));
-    }
-    ports
-}
-
 /// Returns the processes of a cgroup (version 2) and of the cgroups below it.
 fn by_cgroup(path: &Path) -> Result<HashSet<u32>> {
     let directory = cgroup_directory(path)?;
@@ -354,7 +342,6 @@ mod tests {
         let myself = vec![Process::myself().expect("/proc")];
         let me = BTreeSet::from([std::process::id()]);
         assert_eq!(by_port(&myself, port), me);
-        assert!(listening_ports([std::process::id()]).iter().any(|(_, of)| *of == port));
         let client = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
         let accepted = listener.accept().expect("a connection");
         drop(listener);

@@ -92,6 +92,8 @@ pub fn attach(
     if taken_over.is_err() {
         sink.writer = None;
     }
+    let pids: Vec<u32> = selected.iter().map(|process| process.pid).collect();
+    manifest.warnings.extend(process_select::untraced_listeners(&pids).into_iter().map(Into::into));
     let warnings = settle(&probe, &selected, &mut sink, &rings)?;
     manifest.warnings.extend(warnings.into_iter().map(Into::into));
 
