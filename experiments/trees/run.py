@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does each request name the right parent, behind proxies and front ends with several requests at once?
 
-A front end (nginx, HAProxy, Go, Node, Python, Rust) receives requests on N connections at once, and
+A front end (nginx, HAProxy, Apache, Varnish, Go, Node, Python, Rust) receives requests on N connections at once, and
 asks a server behind it over connections that it keeps and shares. The path of every request has a
 number, and the requests that the front end makes for it have the same number. So the true parents
 are known from the methods, which the engine does not use. Only the front end is captured (attach).
@@ -12,6 +12,8 @@ share that names a parent. Last, the requests found of those sent.
 
   nginx       proxy_pass, a connection for each request; nginx-keep: kept connections
   haproxy     one thread, kept connections; haproxy-threads: two threads
+  apache2     mod_proxy, two processes with threads that serve a request each (mpm_event)
+  varnishd    nothing cached; one thread reads the request, and another one asks
   *-proxy     Go's ReverseProxy, Node's http, Python's asyncio and threads, Rust's hyper on tokio:
               one request behind for each; *-tasks-*: with --tasks
   *-calls     sleeps, and asks several times, one after the other or twice at once
@@ -30,6 +32,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import duckdb
@@ -127,9 +130,11 @@ LoadModule proxy_module {modules}/mod_proxy.so
 LoadModule proxy_http_module {modules}/mod_proxy_http.so
 ListenBacklog 1024
 MaxKeepAliveRequests 0
+ThreadLimit 150
+ThreadsPerChild 150
 StartServers 2
-ServerLimit 4
-MaxRequestWorkers 100
+ServerLimit 2
+MaxRequestWorkers 300
 ProxyPass / http://127.0.0.1:{behind}/
 """
 APACHE_MODULES = Path("/usr/lib/apache2/modules")
@@ -162,6 +167,9 @@ def proxy_command(front, port, behind, directory):
         return ["apache2", "-d", directory, "-f", conf, "-D", "FOREGROUND"]
     if program == "varnishd":
         conf.write_text(VARNISH.format(behind=behind))
+        # It reads its configuration as another user.
+        for folder in (directory.parent.parent, directory.parent):
+            folder.chmod(0o755)
         listens = ["-a", f"127.0.0.1:{port}", "-n", directory / "work"]
         return ["varnishd", "-F", "-f", conf, *listens, "-s", "default,20m"]
     keeps = kind == "keep"
@@ -225,6 +233,7 @@ def capture(front, levels, connections, requests, directory):
                 return False
             servers.append(start(words))
             wait_for(port)
+            time.sleep(0.5)  # until it has forked the processes that serve
             fronts += family(servers[-1].pid)
         steps = STEPS["calls" if front.endswith("calls") else "proxy"]
         paths = [f"/r/{number}/{steps[number % len(steps)]}" for number in range(requests)]
