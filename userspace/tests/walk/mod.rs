@@ -28,7 +28,7 @@ mod golden_lost;
 mod golden_modelled;
 mod golden_node;
 mod golden_parents;
-mod golden_polled;
+
 mod golden_pools;
 mod golden_requests;
 mod golden_roles;
@@ -41,6 +41,7 @@ mod golden_timers;
 mod golden_turns;
 mod golden_unseen;
 mod golden_wakeups;
+mod golden_workers;
 mod hidden;
 mod hostile;
 mod kernel;

@@ -2,8 +2,11 @@
 //! between.
 
 use crate::ownership::handed::is_task;
-use crate::ownership::marks::MarkKind;
+use crate::ownership::marks::{is_rest, MarkKind};
 use crate::walk::*;
+
+/// Limit of the sleeps that are examined for waits for locks.
+const MOST_WAITS: usize = 64;
 
 /// `detail` of a `queue.app` segment.
 const RESTED: &str =
@@ -116,10 +119,10 @@ impl Walk<'_> {
     }
 
     /// Until when a task works for the request that it has read: then it waits, or takes up another request. For
-    /// threads this is not known.
+    /// a thread this is known only if it waited for locks: see [`Walk::kept_until`].
     pub(super) fn worked_on_until(&self, reader: ThreadId, read_ns: u64) -> Option<u64> {
         if !is_task(self.world, reader) {
-            return None;
+            return self.kept_until(reader, read_ns);
         }
         let t = self.world.thread(reader);
         let first = count_before(&t.off, |off| off.start_ns < read_ns);
@@ -129,6 +132,25 @@ impl Walk<'_> {
             t.marks.list.range(later..).take_while(|mark| mark.enter_ns < rest.start_ns);
         let others_ns = later.find(|mark| !self.of_goal(mark)).map(|mark| mark.enter_ns);
         Some(others_ns.unwrap_or(rest.start_ns))
+    }
+
+    /// The end of the last wait for a lock of a thread that has read the request, if it neither rested nor moved another
+    /// message before: it had not handed the request on yet. A server's thread may execute a request and leave it to
+    /// another one to answer, as MariaDB's pool does while the log is flushed.
+    fn kept_until(&self, reader: ThreadId, read_ns: u64) -> Option<u64> {
+        let t = self.world.thread(reader);
+        let next = count_before(&t.marks.list, |mark| mark.exit_ns <= read_ns);
+        let next_ns =
+            t.marks.list.range(next..).find(|mark| !self.of_goal(mark)).map(|mark| mark.enter_ns);
+        let first = count_before(&t.off, |off| off.start_ns < read_ns);
+        let slept = t.off.range(first..).take(MOST_WAITS);
+        let slept =
+            slept.take_while(|off| !is_rest(off) && next_ns.is_none_or(|ns| off.end_ns <= ns));
+        let waited = slept.filter(|off| {
+            let wake = off.wake.filter(|wake| wake.by_waker());
+            wake.is_some_and(|wake| self.serves_another(reader, off, &wake))
+        });
+        waited.last().map(|off| off.end_ns)
     }
 
     /// The other thread of the server that read the end of the question, and when it had it: before `before_ns`.

@@ -1,6 +1,6 @@
-//! Small traces of threads that sleep in a poll() of one connection, with answers derived by hand. A server has a thread
-//! that reads requests (20, CPU 1) and one that serves them (21, CPU 4). The client is thread 10 on CPU 0; another
-//! client, or a back end, is thread 30 on CPU 2.
+//! Small traces of a server with one thread that reads requests (20, CPU 1) and another that serves them (21, CPU 4),
+//! with answers derived by hand: whose thread sleeps, and for what. The client is thread 10 on CPU 0; another client, or
+//! a back end, is thread 30 on CPU 2.
 
 use rpcprobe::engine::event::{Object, TYPE_UNIX};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL};
@@ -139,4 +139,43 @@ fn a_thread_that_has_served_another_request_releases_something() {
     for before in [true, false] {
         assert_eq!(waits(&woken_by_one_that_answers(before)), ["123-150 lock charge modelled"]);
     }
+}
+
+/// The reading thread waits for a lock of the other thread's, which serves another request, and leaves the request to a
+/// third thread (22, CPU 5), which the other one wakes. Or it rests as soon as it has read the request.
+fn left_to_a_third(waits_for_lock: bool) -> Story {
+    let (mut s, c, other) = begun();
+    s.task(22, 20, "third");
+    s.switch(20, 5, IDLE, 22, RUNNABLE);
+    s.sleep_in(30, 5, (22, IDLE), (FUTEX, 25), condition(0x300));
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (30, 33));
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    other.hears(&mut s, 4, 21, (0, 4), (106, 108));
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    if waits_for_lock {
+        s.sleep_in(120, 1, (20, IDLE), (FUTEX, 118), condition(0x200));
+        s.wake(150, 4, 21, 20, WAKING_IN_SYSCALL);
+        s.call(4, 21, FUTEX, (148, 152), 1);
+        s.switch(153, 1, IDLE, 20, RUNNABLE);
+        s.call(1, 20, FUTEX, (118, 154), 0);
+    }
+    s.switch_in(158, 1, 20, IDLE, ASLEEP, (POLL, 157), None);
+    s.wake(163, 4, 21, 22, WAKING_IN_SYSCALL);
+    s.call(4, 21, FUTEX, (162, 164), 1);
+    s.switch(165, 5, IDLE, 22, RUNNABLE);
+    s.call(5, 22, FUTEX, (25, 167), 0);
+    other.answers(&mut s, 4, 21, (0, 4), (168, 169));
+    s.wake(175, 5, 22, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 5, 22, (0, 4), (170, 176));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 185));
+    s
+}
+
+#[test]
+fn a_thread_that_waits_for_a_lock_has_not_handed_the_request_on() {
+    let kept = ["120-150 lock charge modelled", "153-163 queue.app in-memory modelled"];
+    assert_eq!(waits(&left_to_a_third(true)), kept);
+    assert_eq!(waits(&left_to_a_third(false)), ["115-163 queue.app in-memory modelled"]);
 }
