@@ -179,3 +179,46 @@ fn a_thread_that_waits_for_a_lock_has_not_handed_the_request_on() {
     assert_eq!(waits(&left_to_a_third(true)), kept);
     assert_eq!(waits(&left_to_a_third(false)), ["115-163 queue.app in-memory modelled"]);
 }
+
+/// A third thread (22, CPU 5) takes the request from memory. It lets the other thread go on, which has answered
+/// another request, and sleeps until that thread wakes it. Or it sleeps first, and the request is handed to it.
+fn taken_from_memory(before_the_sleep: bool) -> Story {
+    let (mut s, c, other) = begun();
+    s.task(22, 20, "third");
+    s.switch(20, 5, IDLE, 22, RUNNABLE);
+    s.call(5, 22, FUTEX, (24, 25), 0);
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (30, 33));
+    other.hears(&mut s, 4, 21, (0, 4), (35, 38));
+    other.answers(&mut s, 4, 21, (0, 4), (39, 42));
+    s.sleep_in(45, 4, (21, IDLE), (FUTEX, 44), condition(0x300));
+    if !before_the_sleep {
+        s.sleep_in(98, 5, (22, IDLE), (FUTEX, 97), condition(0x200));
+    }
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    let (cpu, waker) = if before_the_sleep { (5, 22) } else { (1, 20) };
+    s.wake(118, cpu, waker, 21, WAKING_IN_SYSCALL);
+    s.call(cpu, waker, FUTEX, (117, 119), 1);
+    s.switch_in(125, 1, 20, IDLE, ASLEEP, (POLL, 124), None);
+    s.switch(120, 4, IDLE, 21, RUNNABLE);
+    s.call(4, 21, FUTEX, (44, 122), 0);
+    if before_the_sleep {
+        s.sleep_in(123, 5, (22, IDLE), (FUTEX, 121), condition(0x200));
+    }
+    s.wake(150, 4, 21, 22, WAKING_IN_SYSCALL);
+    s.call(4, 21, FUTEX, (148, 152), 1);
+    s.switch(154, 5, IDLE, 22, RUNNABLE);
+    s.call(5, 22, FUTEX, (if before_the_sleep { 121 } else { 97 }, 156), 0);
+    s.wake(175, 5, 22, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 5, 22, (0, 4), (170, 176));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 185));
+    s
+}
+
+#[test]
+fn a_thread_that_has_taken_the_request_from_memory_is_not_given_it() {
+    assert_eq!(waits(&taken_from_memory(true)), ["123-150 lock charge modelled"]);
+    assert_eq!(waits(&taken_from_memory(false)), Vec::<String>::new());
+}

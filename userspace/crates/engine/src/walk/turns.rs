@@ -185,7 +185,8 @@ impl Walk<'_> {
     pub(super) fn serves_another(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
         let process = |thread: ThreadId| self.world.thread(thread).process;
         let serves_it =
-            self.served_by(thread, off.start_ns, 0).is_some_and(|mark| self.of_goal(mark));
+            self.served_by(thread, off.start_ns, 0).is_some_and(|mark| self.of_goal(mark))
+                || self.has_it_from_memory(thread, off, wake);
         let within = process(thread) == process(wake.waker)
             && (self.has_taken_anothers(wake.waker, wake.at_ns)
                 || self.has_answered_another(off, wake));
@@ -342,6 +343,22 @@ impl Walk<'_> {
     pub(super) fn has_taken_anothers(&self, thread: ThreadId, at_ns: u64) -> bool {
         let last = self.world.last_unless_rested(thread, at_ns);
         last.is_some_and(|(_, mark)| mark.kind == MarkKind::Takes && !self.of_goal(mark))
+    }
+
+    /// Whether a thread had taken the request from memory when it fell asleep: another thread of the server than the
+    /// waker had read it, and the thread gives something out for it next, without a rest.
+    fn has_it_from_memory(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
+        let t = self.world.thread(thread);
+        let next = t.marks.list.get(count_before(&t.marks.list, |mark| mark.enter_ns < off.end_ns));
+        let gives = next.is_some_and(|next| {
+            matches!(next.kind, MarkKind::Answers | MarkKind::Asks)
+                && self.of_goal(next)
+                && rested_ns(t, off.start_ns, next.enter_ns).is_none()
+        });
+        gives && Some(t.process) == self.goal.server_process && {
+            let received = service_start::received(self.world, self.goal, t.process, off.start_ns);
+            received.is_some_and(|(reader, _)| reader != thread && reader != wake.waker)
+        }
     }
 
     /// Whether the waker that ended a wait for a futex had answered another request and has not rested since.
