@@ -104,7 +104,8 @@ fn a_timeout_of_a_poll_of_one_connection_is_no_timer() {
 
 /// The reading thread serves the request itself. It lets the other thread go on (by a word of that thread's) and sleeps
 /// until that thread wakes it. The other thread has read another request, and has answered it before or answers it later.
-fn woken_by_one_that_answers(before: bool) -> Story {
+/// `begun_to_answer`: the reading thread has sent a part of its answer.
+fn woken_by_one_that_answers(before: bool, begun_to_answer: bool) -> Story {
     let (mut s, c, other) = begun();
     s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (30, 33));
     other.hears(&mut s, 4, 21, (0, 4), (35, 38));
@@ -115,6 +116,10 @@ fn woken_by_one_that_answers(before: bool) -> Story {
     c.asks(&mut s, 10, (0, 4), (100, 105));
     s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
     c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    let sent = if begun_to_answer { 4 } else { 0 };
+    if begun_to_answer {
+        c.answers(&mut s, 1, 20, (0, sent), (115, 116));
+    }
     s.wake(118, 1, 20, 21, WAKING_IN_SYSCALL);
     s.call(1, 20, FUTEX, (117, 119), 1);
     s.switch(120, 4, IDLE, 21, RUNNABLE);
@@ -125,9 +130,9 @@ fn woken_by_one_that_answers(before: bool) -> Story {
     s.switch(154, 1, IDLE, 20, RUNNABLE);
     s.call(1, 20, FUTEX, (121, 156), 0);
     s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
-    c.answers(&mut s, 1, 20, (0, 4), (170, 176));
+    c.answers(&mut s, 1, 20, (sent as u64, 4), (170, 176));
     s.switch(178, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (106, 185));
+    c.gets(&mut s, 10, (0, sent + 4), (106, 185));
     if !before {
         other.answers(&mut s, 4, 21, (0, 4), (180, 184));
     }
@@ -136,8 +141,9 @@ fn woken_by_one_that_answers(before: bool) -> Story {
 
 #[test]
 fn a_thread_that_has_served_another_request_releases_something() {
-    for before in [true, false] {
-        assert_eq!(waits(&woken_by_one_that_answers(before)), ["123-150 lock charge modelled"]);
+    for (before, begun) in [(true, false), (false, false), (true, true), (false, true)] {
+        let story = woken_by_one_that_answers(before, begun);
+        assert_eq!(waits(&story), ["123-150 lock charge modelled"]);
     }
 }
 

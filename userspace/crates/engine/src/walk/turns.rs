@@ -201,17 +201,16 @@ impl Walk<'_> {
         })
     }
 
-    /// The mark of what a thread serves at that time, as far as its messages show: a question that it has taken in, or
-    /// has asked or heard for. The thread has not rested since, or is its process's only thread and has `others` open
-    /// questions of others.
+    /// The mark of what a thread serves at that time, as far as its messages show: a question that it has taken in, has
+    /// asked or heard for, or has begun to answer. The thread has not rested since, or is its process's only thread and
+    /// has `others` open questions of others.
     fn served_by(&self, thread: ThreadId, at_ns: u64, others: usize) -> Option<&Mark> {
         let unless_rested = self.world.last_unless_rested(thread, at_ns).map(|(_, mark)| mark);
-        let mark = unless_rested.or_else(|| {
+        unless_rested.or_else(|| {
             let marks = &self.world.thread(thread).marks.list;
             let last = count_before(marks, |mark| mark.exit_ns <= at_ns).checked_sub(1)?;
             self.serves_alone(thread, at_ns, others).then(|| &marks[last])
-        });
-        mark.filter(|mark| mark.kind != MarkKind::Answers)
+        })
     }
 
     /// Whether a thread is its process's only one, and had taken in `others` other questions that it had not answered.
