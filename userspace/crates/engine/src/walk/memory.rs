@@ -2,7 +2,7 @@
 //! between.
 
 use crate::ownership::handed::is_task;
-use crate::ownership::marks::{is_rest, MarkKind};
+use crate::ownership::marks::{batch_begin, is_rest, rested_ns, MarkKind};
 use crate::walk::*;
 
 /// Limit of the sleeps that are examined for waits for locks.
@@ -139,13 +139,25 @@ impl Walk<'_> {
     /// another one to answer, as MariaDB's pool does while the log is flushed.
     fn kept_until(&self, reader: ThreadId, read_ns: u64) -> Option<u64> {
         let t = self.world.thread(reader);
-        let next = count_before(&t.marks.list, |mark| mark.exit_ns <= read_ns);
-        let next_ns =
-            t.marks.list.range(next..).find(|mark| !self.of_goal(mark)).map(|mark| mark.enter_ns);
+        let later = count_before(&t.marks.list, |mark| mark.exit_ns <= read_ns);
+        let next = t.marks.list.range(later..).find(|mark| !self.of_goal(mark));
+        let alone = later.checked_sub(1).is_some_and(|last| {
+            let mut batch = t.marks.list.range(batch_begin(&t.marks.list, last)..=last);
+            batch.all(|mark| self.of_goal(mark) && self.world.messages_of(mark) == 1)
+        });
+        // It may have worked for what it gives out next since it read the request.
+        if !alone
+            || next.is_some_and(|next| {
+                next.kind != MarkKind::Takes && rested_ns(t, read_ns, next.enter_ns).is_none()
+            })
+        {
+            return None;
+        }
         let first = count_before(&t.off, |off| off.start_ns < read_ns);
-        let slept = t.off.range(first..).take(MOST_WAITS);
         let slept =
-            slept.take_while(|off| !is_rest(off) && next_ns.is_none_or(|ns| off.end_ns <= ns));
+            t.off.range(first..).take(MOST_WAITS).take_while(|off| {
+                !is_rest(off) && next.is_none_or(|next| off.end_ns <= next.enter_ns)
+            });
         let waited = slept.filter(|off| {
             let wake = off.wake.filter(|wake| wake.by_waker());
             wake.is_some_and(|wake| self.serves_another(reader, off, &wake))
