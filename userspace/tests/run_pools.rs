@@ -1,4 +1,4 @@
-//! A server whose threads share few connections to a back end: what its requests wait for.
+//! Servers with pools of connections or of threads: what their requests wait for.
 
 mod common;
 
@@ -121,4 +121,61 @@ fn right() -> usize {
     let ours =
         ours.filter_map(|(request, segments)| Some((request.method.as_deref()?, &segments[..])));
     ours.filter(|told| is_right(*told)).count()
+}
+
+/// A server with one thread that reads requests of one connection, and another that serves them. The latter serves
+/// another connection first, and polls that one for 100 ms. The clients ask on both, ten times each.
+const READER: &str = r#"
+import collections, os, select, signal, socket, threading, time
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+front = socket.create_server(("127.0.0.1", 0))
+
+def serve():
+    kept, other = (front.accept()[0] for _ in range(2))
+    handed = collections.deque()
+
+    def read():
+        ready = select.epoll()
+        ready.register(other, select.EPOLLIN)
+        while ready.poll():
+            other.recv(1000)
+            handed.append(other)
+
+    threading.Thread(target=read, daemon=True).start()
+    again = select.poll()
+    again.register(kept, select.POLLIN)
+    while kept.recv(1000):
+        kept.sendall(ANSWER)
+        again.poll(100)
+        handed.popleft().sendall(ANSWER)
+
+server = os.fork()
+if server == 0:
+    serve()
+first, second = (socket.create_connection(front.getsockname()) for _ in range(2))
+for number in range(10):
+    for connection, path in (first, b"first"), (second, b"second"):
+        connection.sendall(b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+        connection.recv(1000)
+        time.sleep(0.02)
+os.kill(server, signal.SIGKILL)
+"#;
+
+#[test]
+fn requests_wait_in_memory_while_their_thread_polls_another_connection() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = Capture::of(&[], &["python3", "-c", READER], Stdio::null()).succeeded();
+    let requests = capture.checked();
+    let second = |request: &rpcprobe::model::Request| {
+        request.method.as_deref().is_some_and(|method| method.ends_with("/second"))
+    };
+    let waited = requests.iter().filter(|(request, _)| second(request)).map(|(_, segments)| {
+        [Category::QueueApp, Category::Sleep]
+            .map(|category| time_in(category, segments) / 1_000_000)
+    });
+    let waited_ms: Vec<[u64; 2]> = waited.collect();
+    let right =
+        waited_ms.iter().filter(|[queued, slept]| (60..=120).contains(queued) && *slept < 5);
+    assert!(waited_ms.len() == 10 && right.count() >= 8, "{waited_ms:?}");
 }

@@ -102,6 +102,32 @@ fn a_timeout_of_a_poll_of_one_connection_is_no_timer() {
     assert_eq!(waits(&asks_with_a_timeout(false)), ["123-140 sleep charge measured", answered]);
 }
 
+/// The server polls the client's connection until a timeout, while it serves the request.
+fn polls_its_client() -> Story {
+    let (mut s, c, _) = begun();
+    let moved = |s: &mut Story, nr, [object, reverse]: [Object; 2], span| {
+        s.moved_through(OTHER_SOCKET, (1, 20), (nr, object, reverse), (0, 4), span);
+    };
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    moved(&mut s, RECVFROM, [c.there, c.back], (110, 115));
+    let polled = Some(socket(u64::from(OTHER_SOCKET), TYPE_UNIX));
+    s.switch_in(123, 1, 20, IDLE, ASLEEP, (POLL, 122), polled);
+    s.wake(140, 1, IDLE, 20, WAKING_HARDIRQ);
+    s.switch(140, 1, IDLE, 20, RUNNABLE);
+    s.timed(1, 20, (122, 141), 0);
+    s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
+    moved(&mut s, SENDTO, [c.back, c.there], (170, 176));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 185));
+    s
+}
+
+#[test]
+fn a_server_that_polls_its_client_until_a_timeout_lets_time_pass() {
+    assert_eq!(waits(&polls_its_client()), ["123-140 sleep charge measured"]);
+}
+
 /// The reading thread serves the request itself. It lets the other thread go on (by a word of that thread's) and sleeps
 /// until that thread wakes it. The other thread has read another request, and has answered it before or answers it later.
 /// `begun_to_answer`: the reading thread has sent a part of its answer.

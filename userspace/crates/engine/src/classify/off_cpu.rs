@@ -239,6 +239,15 @@ impl Wait<'_> {
         (!by_timer).then(|| self.whole(Category::Unattributed, detail, None, None))
     }
 
+    /// The only connection for whose bytes it waited in a poll(). A server that polls its client's connection until a
+    /// timeout lets time pass.
+    fn awaited_peer(&self) -> Option<Object> {
+        let Wait { world, thread, off, .. } = *self;
+        let polled = off.polled()?;
+        let serves = world.channels.get(&polled).is_some_and(|channel| channel.taken.is_some());
+        (!serves || !timed_out(world, thread, off)).then_some(polled)
+    }
+
     /// Classifies the wait by what its system call waits for.
     fn in_call(&self, reason: Option<&str>) -> Vec<Part> {
         let Wait { world, thread, off, ref name, waker, by_waker, .. } = *self;
@@ -270,8 +279,8 @@ impl Wait<'_> {
                 }
                 None => self.perhaps_a_lock(detail),
             },
-            Waits::Readiness if off.polled().is_some() && !traced => {
-                let peer = off.polled().and_then(|object| sender(world, object));
+            Waits::Readiness if !traced && self.awaited_peer().is_some() => {
+                let peer = self.awaited_peer().and_then(|object| sender(world, object));
                 let peer = peer.map_or_else(|| "its peer".into(), |peer| format!("peer {peer}"));
                 let until = if timed_out(world, thread, off) { ", or its timeout" } else { "" };
                 let detail = format!("{detail} until {peer} was ready{until}");
