@@ -6,7 +6,7 @@
 #include "syscall_numbers.h"
 #include "syscalls.h"
 
-/* Whether the thread sleeps in a poll(), and no descriptor is known yet. */
+/* Whether the thread falls asleep in a poll(). */
 static __always_inline bool sleeps_in_poll(const struct task_state *state, unsigned int prev_state)
 {
 #if HAS_OLD_CALLS

@@ -274,12 +274,9 @@ __hidden __noinline void describe_poll(struct task_state *state, struct task_str
         u16 events;
         u16 revents;
     } polled; /* struct pollfd */
-    enum argument argument = argument_of(state->nr);
-    bool polls = argument == ARG_TIMEOUT_3 || argument == ARG_TIMESPEC_3;
     /* The call has just read it, so its page is present. */
-    if (polls && state->arg &&
-        bpf_probe_read_user(&polled, sizeof(polled), (void *)state->arg) == 0 && polled.fd >= 0 &&
-        polled.events & POLLIN)
+    if (state->arg && bpf_probe_read_user(&polled, sizeof(polled), (void *)state->arg) == 0 &&
+        polled.fd >= 0 && polled.events & POLLIN)
         look_up(state, task, polled.fd);
 }
 

@@ -7,7 +7,6 @@
 __hidden void describe_sleeper(struct task_state *state, struct task_struct *task,
                                struct pt_regs *regs, long nr);
 
-/* Looks up what `task` waits for in its poll(), if that is input from one descriptor. To be called
- * when it falls asleep; `state->fd` is to be -1 again afterwards, because the call moves nothing.
- */
+/* Looks up what `task` waits for in the poll() in which it falls asleep, if that is input from one
+ * descriptor. `state->fd` is to be -1 again afterwards, because the call moves nothing. */
 __hidden void describe_poll(struct task_state *state, struct task_struct *task);

@@ -49,6 +49,8 @@ class Server:
     hands: bool = True
     # Options of `rpcprobe attach`.
     options: tuple[str, ...] = ()
+    # The archives that a program in Java needs, which has to be compiled.
+    archives: tuple[str, ...] | None = None
 
     @property
     def is_sql(self):
@@ -60,8 +62,8 @@ class Server:
             return "" if POSTGRES and Path(OWN_PYTHON).exists() else "postgresql"
         if self.name.startswith("nginx") and not shutil.which("nginx"):
             return "nginx"
-        program = "javac" if "-cp" in self.command else self.command[0]
-        missing = [jar for jar in jars_of(self.command) if not Path(jar).exists()]
+        program = self.command[0] if self.archives is None else "javac"
+        missing = [path for path in self.archives or () if not Path(path).exists()]
         if missing:
             return missing[0]
         return "" if shutil.which(program) or Path(program).exists() else program
@@ -161,16 +163,10 @@ def children(pid):
     return found
 
 
-def jars_of(command):
-    """The archives that a command in Java needs."""
-    if "-cp" not in command:
-        return []
-    return [path for path in command[command.index("-cp") + 1].split(":") if path.endswith(".jar")]
-
-
-def java(name, *jars):
-    classes = ":".join([str(JAVA), *(f"/usr/share/java/{jar}.jar" for jar in jars)])
-    return ("java", "-Xmx256m", "-cp", classes, name)
+def java(name, program, *archives):
+    archives = tuple(f"/usr/share/java/{archive}.jar" for archive in archives)
+    command = ("java", "-Xmx256m", "-cp", ":".join((str(JAVA), *archives)), program)
+    return Server(name, command, besides=("lock",), archives=archives)
 
 
 JAVA = HERE / ".cache/java"
@@ -202,9 +198,9 @@ CATALOGUE = [
     Server("go-tasks", GO, options=TASKS),
     Server("tokio", TOKIO, collects=False),
     Server("tokio-tasks", TOKIO, collects=False, options=TASKS),
-    Server("java", java("Jdk"), besides=("lock",)),
-    Server("jetty", java("Jetty", *JETTY), besides=("lock",)),
-    Server("tomcat", java("Tomcat", *TOMCAT), besides=("lock",)),
+    java("java", "Jdk"),
+    java("jetty", "Jetty", *JETTY),
+    java("tomcat", "Tomcat", *TOMCAT),
     Server("puma", ("ruby", str(SERVERS / "puma.rb")), besides=("lock",)),
     Server("nginx", GO),
     Server("nginx-tasks", GO, options=TASKS),

@@ -242,9 +242,9 @@ def build():
     build_go(SERVERS / "go", HERE / ".cache/server")
     build_rust(SERVERS / "tokio", HERE / ".cache/tokio")
     for server in CATALOGUE:
-        if "-cp" in server.command and not server.lacks():
-            *_, classes, name = server.command
-            build_java([SERVERS / "java" / f"{one}.java" for one in ("Steps", name)], JAVA, classes)
+        if server.archives is not None and not server.lacks():
+            sources = [SERVERS / f"java/{name}.java" for name in ("Steps", server.command[-1])]
+            build_java(sources, JAVA, ":".join((str(JAVA), *server.archives)))
 
 
 def kept_at(options, *words):

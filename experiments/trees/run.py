@@ -167,11 +167,9 @@ def proxy_command(front, port, behind, directory):
         return ["apache2", "-d", directory, "-f", conf, "-D", "FOREGROUND"]
     if program == "varnishd":
         conf.write_text(VARNISH.format(behind=behind))
-        # It reads its configuration as another user.
-        for folder in (directory.parent.parent, directory.parent):
-            folder.chmod(0o755)
         listens = ["-a", f"127.0.0.1:{port}", "-n", directory / "work"]
-        return ["varnishd", "-F", "-f", conf, *listens, "-s", "default,20m"]
+        # Not as another user, who may not read the folder.
+        return ["varnishd", "-j", "none", "-F", "-f", conf, *listens, "-s", "default,20m"]
     keeps = kind == "keep"
     headers = 'proxy_http_version 1.1; proxy_set_header Connection "";' if keeps else ""
     text = NGINX.format(

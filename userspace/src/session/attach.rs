@@ -68,6 +68,9 @@ pub fn attach(
     manifest.counts.runs_left_out = probe.runs_left_out()?;
     let counted_before = probe.table_counts()?;
     probe.tell_listening(process_select::listening_ports(pids()))?;
+    // Before records come in. Children that exist by now are not added later.
+    let untraced = process_select::untraced_listeners(&pids().collect::<Vec<_>>());
+    manifest.warnings.extend(untraced.into_iter().map(Into::into));
     let mut interrupts = Interrupts::receive()?;
     interrupt::check()?; // signals that were noted before that
 
@@ -92,8 +95,6 @@ pub fn attach(
     if taken_over.is_err() {
         sink.writer = None;
     }
-    let pids: Vec<u32> = selected.iter().map(|process| process.pid).collect();
-    manifest.warnings.extend(process_select::untraced_listeners(&pids).into_iter().map(Into::into));
     let warnings = settle(&probe, &selected, &mut sink, &rings)?;
     manifest.warnings.extend(warnings.into_iter().map(Into::into));
 

@@ -8,8 +8,17 @@ use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL};
 use super::connection::Connection;
 use super::story::*;
 
-/// The socket of the server's end of the other connection.
-const OTHER_SOCKET: u32 = 75;
+/// The socket that the server polls.
+const POLLED: u32 = 75;
+
+fn polled() -> Object {
+    socket(u64::from(POLLED), TYPE_UNIX)
+}
+
+/// The server moves four bytes through that socket.
+fn polled_later(s: &mut Story, by: (u32, u32), call: (u16, Object, Object), span: (u64, u64)) {
+    s.moved_through(POLLED, by, call, (0, 4), span);
+}
 
 fn begun() -> (Story, Connection, Connection) {
     let mut s = Story::new();
@@ -18,6 +27,26 @@ fn begun() -> (Story, Connection, Connection) {
         s.switch(10, cpu, IDLE, tid, RUNNABLE);
     }
     (s, Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX))
+}
+
+/// The client sends its request.
+fn asked(s: &mut Story, c: &Connection) {
+    c.asks(s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+}
+
+/// The client sends its request, and the reading thread reads it.
+fn taken(s: &mut Story, c: &Connection) {
+    asked(s, c);
+    c.hears(s, 1, 20, (0, 4), (110, 115));
+}
+
+/// A thread answers the client, which has `sent` bytes of the answer already.
+fn answered(s: &mut Story, c: &Connection, (cpu, tid): (u32, u32), sent: u32) {
+    s.wake(175, cpu, tid, 10, WAKING_IN_SYSCALL);
+    c.answers(s, cpu, tid, (sent.into(), 4), (170, 176));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(s, 10, (0, i64::from(sent) + 4), (106, 185));
 }
 
 /// The waits of the request that began at 100, without those in run queues: time, category, rule, evidence.
@@ -40,25 +69,17 @@ fn waits(s: &Story) -> Vec<String> {
 fn served_after_a_poll(polls_one: bool) -> Story {
     let (mut s, c, other) = begun();
     s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (30, 33));
-    let through = |s: &mut Story, nr, [object, reverse]: [Object; 2], span| {
-        s.moved_through(OTHER_SOCKET, (4, 21), (nr, object, reverse), (0, 4), span);
-    };
-    through(&mut s, RECVFROM, [other.there, other.back], (35, 38));
-    through(&mut s, SENDTO, [other.back, other.there], (45, 48));
+    polled_later(&mut s, (4, 21), (RECVFROM, other.there, other.back), (35, 38));
+    polled_later(&mut s, (4, 21), (SENDTO, other.back, other.there), (45, 48));
     s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (49, 52));
-    let polled = polls_one.then(|| socket(u64::from(OTHER_SOCKET), TYPE_UNIX));
+    let polled = polls_one.then(polled);
     s.switch_in(58, 4, 21, IDLE, ASLEEP, (POLL, 55), polled);
-    c.asks(&mut s, 10, (0, 4), (100, 105));
-    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
-    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    taken(&mut s, &c);
     s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 118), None);
     s.wake(160, 4, IDLE, 21, WAKING_HARDIRQ);
     s.switch(160, 4, IDLE, 21, RUNNABLE);
     s.timed(4, 21, (55, 164), 0);
-    s.wake(175, 4, 21, 10, WAKING_IN_SYSCALL);
-    c.answers(&mut s, 4, 21, (0, 4), (170, 176));
-    s.switch(178, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (106, 185));
+    answered(&mut s, &c, (4, 21), 0);
     s
 }
 
@@ -72,25 +93,17 @@ fn a_thread_that_polls_another_connection_does_not_have_the_request() {
 /// The server asks a back end that is not traced, and polls that connection until a timeout, then until it answers.
 fn asks_with_a_timeout(polls_one: bool) -> Story {
     let (mut s, c, behind) = begun();
-    c.asks(&mut s, 10, (0, 4), (100, 105));
-    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
-    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
-    let through = |s: &mut Story, nr, [object, reverse]: [Object; 2], span| {
-        s.moved_through(OTHER_SOCKET, (1, 20), (nr, object, reverse), (0, 4), span);
-    };
-    through(&mut s, SENDTO, [behind.there, behind.back], (118, 120));
-    let polled = polls_one.then(|| socket(u64::from(OTHER_SOCKET), TYPE_UNIX));
+    taken(&mut s, &c);
+    polled_later(&mut s, (1, 20), (SENDTO, behind.there, behind.back), (118, 120));
+    let polled = polls_one.then(polled);
     for (from_ns, to_ns, ready) in [(123, 140, 0), (145, 160, 1)] {
         s.switch_in(from_ns, 1, 20, IDLE, ASLEEP, (POLL, from_ns - 1), polled);
         s.wake(to_ns, 1, IDLE, 20, WAKING_HARDIRQ);
         s.switch(to_ns, 1, IDLE, 20, RUNNABLE);
         s.timed(1, 20, (from_ns - 1, to_ns + 1), ready);
     }
-    through(&mut s, RECVFROM, [behind.back, behind.there], (162, 164));
-    s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
-    c.answers(&mut s, 1, 20, (0, 4), (170, 176));
-    s.switch(178, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (106, 185));
+    polled_later(&mut s, (1, 20), (RECVFROM, behind.back, behind.there), (162, 164));
+    answered(&mut s, &c, (1, 20), 0);
     s
 }
 
@@ -105,21 +118,13 @@ fn a_timeout_of_a_poll_of_one_connection_is_no_timer() {
 /// The server polls the client's connection until a timeout, while it serves the request.
 fn polls_its_client() -> Story {
     let (mut s, c, _) = begun();
-    let moved = |s: &mut Story, nr, [object, reverse]: [Object; 2], span| {
-        s.moved_through(OTHER_SOCKET, (1, 20), (nr, object, reverse), (0, 4), span);
-    };
-    c.asks(&mut s, 10, (0, 4), (100, 105));
-    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
-    moved(&mut s, RECVFROM, [c.there, c.back], (110, 115));
-    let polled = Some(socket(u64::from(OTHER_SOCKET), TYPE_UNIX));
-    s.switch_in(123, 1, 20, IDLE, ASLEEP, (POLL, 122), polled);
+    asked(&mut s, &c);
+    polled_later(&mut s, (1, 20), (RECVFROM, c.there, c.back), (110, 115));
+    s.switch_in(123, 1, 20, IDLE, ASLEEP, (POLL, 122), Some(polled()));
     s.wake(140, 1, IDLE, 20, WAKING_HARDIRQ);
     s.switch(140, 1, IDLE, 20, RUNNABLE);
     s.timed(1, 20, (122, 141), 0);
-    s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
-    moved(&mut s, SENDTO, [c.back, c.there], (170, 176));
-    s.switch(178, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (106, 185));
+    answered(&mut s, &c, (1, 20), 0);
     s
 }
 
@@ -139,12 +144,10 @@ fn woken_by_one_that_answers(before: bool, begun_to_answer: bool) -> Story {
         other.answers(&mut s, 4, 21, (0, 4), (39, 42));
     }
     s.sleep_in(45, 4, (21, IDLE), (FUTEX, 44), condition(0x300));
-    c.asks(&mut s, 10, (0, 4), (100, 105));
-    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
-    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    taken(&mut s, &c);
     let sent = if begun_to_answer { 4 } else { 0 };
     if begun_to_answer {
-        c.answers(&mut s, 1, 20, (0, sent), (115, 116));
+        c.answers(&mut s, 1, 20, (0, sent.into()), (115, 116));
     }
     s.wake(118, 1, 20, 21, WAKING_IN_SYSCALL);
     s.call(1, 20, FUTEX, (117, 119), 1);
@@ -155,10 +158,7 @@ fn woken_by_one_that_answers(before: bool, begun_to_answer: bool) -> Story {
     s.call(4, 21, FUTEX, (148, 152), 1);
     s.switch(154, 1, IDLE, 20, RUNNABLE);
     s.call(1, 20, FUTEX, (121, 156), 0);
-    s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
-    c.answers(&mut s, 1, 20, (sent as u64, 4), (170, 176));
-    s.switch(178, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, sent + 4), (106, 185));
+    answered(&mut s, &c, (1, 20), sent);
     if !before {
         other.answers(&mut s, 4, 21, (0, 4), (180, 184));
     }
@@ -181,8 +181,7 @@ fn left_to_a_third(waits_for_lock: bool) -> Story {
     s.switch(20, 5, IDLE, 22, RUNNABLE);
     s.sleep_in(30, 5, (22, IDLE), (FUTEX, 25), condition(0x300));
     s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (30, 33));
-    c.asks(&mut s, 10, (0, 4), (100, 105));
-    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    asked(&mut s, &c);
     other.hears(&mut s, 4, 21, (0, 4), (106, 108));
     c.hears(&mut s, 1, 20, (0, 4), (110, 115));
     if waits_for_lock {
@@ -198,10 +197,7 @@ fn left_to_a_third(waits_for_lock: bool) -> Story {
     s.switch(165, 5, IDLE, 22, RUNNABLE);
     s.call(5, 22, FUTEX, (25, 167), 0);
     other.answers(&mut s, 4, 21, (0, 4), (168, 169));
-    s.wake(175, 5, 22, 10, WAKING_IN_SYSCALL);
-    c.answers(&mut s, 5, 22, (0, 4), (170, 176));
-    s.switch(178, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (106, 185));
+    answered(&mut s, &c, (5, 22), 0);
     s
 }
 
@@ -226,9 +222,7 @@ fn taken_from_memory(before_the_sleep: bool) -> Story {
     if !before_the_sleep {
         s.sleep_in(98, 5, (22, IDLE), (FUTEX, 97), condition(0x200));
     }
-    c.asks(&mut s, 10, (0, 4), (100, 105));
-    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
-    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    taken(&mut s, &c);
     let (cpu, waker) = if before_the_sleep { (5, 22) } else { (1, 20) };
     s.wake(118, cpu, waker, 21, WAKING_IN_SYSCALL);
     s.call(cpu, waker, FUTEX, (117, 119), 1);
@@ -242,10 +236,7 @@ fn taken_from_memory(before_the_sleep: bool) -> Story {
     s.call(4, 21, FUTEX, (148, 152), 1);
     s.switch(154, 5, IDLE, 22, RUNNABLE);
     s.call(5, 22, FUTEX, (if before_the_sleep { 121 } else { 97 }, 156), 0);
-    s.wake(175, 5, 22, 10, WAKING_IN_SYSCALL);
-    c.answers(&mut s, 5, 22, (0, 4), (170, 176));
-    s.switch(178, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (106, 185));
+    answered(&mut s, &c, (5, 22), 0);
     s
 }
 

@@ -239,13 +239,18 @@ impl Wait<'_> {
         (!by_timer).then(|| self.whole(Category::Unattributed, detail, None, None))
     }
 
-    /// The only connection for whose bytes it waited in a poll(). A server that polls its client's connection until a
-    /// timeout lets time pass.
-    fn awaited_peer(&self) -> Option<Object> {
-        let Wait { world, thread, off, .. } = *self;
+    /// A wait in a poll() for bytes of one connection. A server that polls its client's connection until a timeout lets
+    /// time pass instead.
+    fn for_polled_peer(&self) -> Option<Vec<Part>> {
+        let Wait { world, thread, off, ref name, .. } = *self;
         let polled = off.polled()?;
         let serves = world.channels.get(&polled).is_some_and(|channel| channel.taken.is_some());
-        (!serves || !timed_out(world, thread, off)).then_some(polled)
+        let timed_out = timed_out(world, thread, off);
+        let peer = peer_on(world, polled, false);
+        let peer = peer.map_or_else(|| "its peer".into(), |peer| format!("peer {peer}"));
+        let until = if timed_out { ", or its timeout" } else { "" };
+        let detail = format!("asleep in {name} until {peer} was ready{until}");
+        (!serves || !timed_out).then(|| self.by_its_waker(Category::IdlePeer, detail))
     }
 
     /// Classifies the wait by what its system call waits for.
@@ -263,6 +268,9 @@ impl Wait<'_> {
         if let Some(how) = self.handed_over() {
             return self.perhaps_a_lock(format!("{detail} until {how}: what for is not seen"));
         }
+        if let Some(parts) = self.for_polled_peer().filter(|_| !traced) {
+            return parts;
+        }
         match syscall::waits(nr, object) {
             Waits::Timer => self.for_timer(detail),
             // No task woke it: FUTEX_WAIT with a timeout was used as a sleep.
@@ -279,13 +287,6 @@ impl Wait<'_> {
                 }
                 None => self.perhaps_a_lock(detail),
             },
-            Waits::Readiness if !traced && self.awaited_peer().is_some() => {
-                let peer = self.awaited_peer().and_then(|object| sender(world, object));
-                let peer = peer.map_or_else(|| "its peer".into(), |peer| format!("peer {peer}"));
-                let until = if timed_out(world, thread, off) { ", or its timeout" } else { "" };
-                let detail = format!("{detail} until {peer} was ready{until}");
-                self.by_its_waker(Category::IdlePeer, detail)
-            }
             Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
                 // A packet's interrupt woke it, in the context of whichever task was running.
                 Some(ready) if ready.object.is_socket() => {
@@ -400,16 +401,15 @@ fn transfer<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w Io>
     }
 }
 
-/// The address of the end that sends in that direction of a network connection.
-fn sender(world: &World, object: Object) -> Option<SocketAddr> {
-    let [from, _] = world.channels.get(&object)?.ends?;
-    Some(from)
-}
-
 /// The address of the other end of the network connection.
 fn peer(world: &World, io: &Io) -> Option<SocketAddr> {
-    let [from, to] = world.channels.get(&io.object)?.ends?;
-    Some(if io.is_write { to } else { from })
+    peer_on(world, io.object, io.is_write)
+}
+
+/// The address of the other end of a direction of a network connection, in which this end sends or receives.
+fn peer_on(world: &World, object: Object, sends: bool) -> Option<SocketAddr> {
+    let [from, to] = world.channels.get(&object)?.ends?;
+    Some(if sends { to } else { from })
 }
 
 fn peer_or_object(world: &World, io: &Io) -> String {

@@ -6,6 +6,7 @@
 
 use crate::classify::syscall::{waits, Waits, NR_CLOSE};
 use crate::detect::half_duplex::turn::{Ended, Turn};
+use crate::event::Object;
 use crate::timeline::gallop::{count_before, latest_before};
 use crate::timeline::{Thread, ThreadId, Why, World};
 
@@ -67,7 +68,12 @@ impl Turn {
         sleeps.any(|off| {
             let Why::Slept { uninterruptible: false, .. } = off.why else { return false };
             let Some(call) = off.call else { return true };
-            if call.object.is_some_and(|object| object.is_socket() && is_own(object.ino)) {
+            // A poll of a connection names the connection, other calls name the socket.
+            let on_it = |object: &Object| match object.is_channel() {
+                true => *object == self.object || Some(*object) == self.reverse,
+                false => is_own(object.ino),
+            };
+            if call.object.filter(Object::is_socket).as_ref().is_some_and(on_it) {
                 return false;
             }
             let polls = waits(call.nr, None) == Waits::Readiness;
