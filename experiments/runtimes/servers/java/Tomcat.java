@@ -6,7 +6,6 @@ import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.util.logging.Level;
 import java.util.logging.Logger;
-import org.apache.catalina.Context;
 import org.apache.catalina.connector.Connector;
 
 class Tomcat {
@@ -31,9 +30,8 @@ class Tomcat {
         connector.setProperty("acceptCount", "1024");
         connector.setProperty("maxKeepAliveRequests", "-1");
         server.setConnector(connector);
-        Context context = server.addContext("", null);
-        server.addServlet("", "answers", new Answers());
-        context.addServletMappingDecoded("/*", "answers", false);
+        server.addContext("", null);
+        server.addServlet("", "answers", new Answers()).addMapping("/*");
         server.start();
     }
 }
