@@ -243,7 +243,7 @@ impl Causality {
     }
 
     /// Decides for which question a request was asked that was answered at `heard_ns`. `Err`: later events may still
-    /// show it. `over`: does not wait for more events.
+    /// show it. `over`: does not wait for more events. `placed`: what the order of messages has shown, once it has.
     pub(super) fn judge(
         &mut self,
         world: &World,
@@ -251,17 +251,21 @@ impl Causality {
         heard: Option<&Heard>,
         (only, heard_ns): (Option<Asked>, u64),
         over: bool,
+        placed: &mut Option<bool>,
     ) -> Result<Judged, NotYet> {
         let clock = Clock::new(world, over);
         let back = heard.and_then(|heard| back(world, asking, heard));
         let was_rival = back.as_ref().filter(|back| asking.begun.is_none() && back.by == By::Rival);
         let of_rival = was_rival.and_then(|back| self.begun_by(world, &back.to, asking.asked_ns));
         let begun = asking.begun.or(of_rival);
-        let in_order = begun.map_or(Some(true), |begun| in_order(world, &begun));
+        let shown = placed.filter(|_| asking.begun.is_some());
+        let in_order = shown.or_else(|| begun.map_or(Some(true), |begun| in_order(world, &begun)));
+        *placed = in_order;
         let belongs = begun.map(|begun| self.told(asking, begun.taken));
         let waits = belongs == Some(Belongs::Untold) || in_order.is_none();
         if waits && !clock.gives_up(Patience::Sign, heard_ns) {
-            return Err(NotYet);
+            let round_of = begun.filter(|_| in_order.is_none()).map(|begun| begun.at.0);
+            return Err(NotYet { round_of });
         }
         let given = match heard {
             Some(Heard { thread, exit_ns, channel: Some(channel) }) => {
@@ -270,8 +274,11 @@ impl Causality {
                     None => given_after(world, *thread, *exit_ns, *channel),
                 };
                 match given {
-                    Given::NotYet if !clock.gives_up(Patience::Sign, *exit_ns) => {
-                        return Err(NotYet)
+                    Given::NotYet | Given::NotYetInOrder
+                        if !clock.gives_up(Patience::Sign, *exit_ns) =>
+                    {
+                        let in_order = given == Given::NotYetInOrder;
+                        return Err(NotYet { round_of: in_order.then_some(*thread) });
                     }
                     given => given,
                 }
@@ -283,7 +290,7 @@ impl Causality {
                 let answered = self.services.answered_by(asking.process, of, enter_ns);
                 answered.map(|asked| (asked, adjacency))
             }
-            Given::NotYet | Given::Nothing => None,
+            Given::NotYet | Given::NotYetInOrder | Given::Nothing => None,
         };
         let own = asking.place.as_ref().map_or(&[][..], |place| &place.channels);
         let did_nothing_else = back.as_ref().is_some_and(|back| back.by != By::Nothing)
@@ -310,7 +317,7 @@ impl Causality {
             Given::Answer { of, .. } => {
                 world.read_of(&of).is_some_and(|read| read.exit_ns <= asking.asked_ns).then_some(of)
             }
-            Given::NotYet | Given::Nothing => None,
+            Given::NotYet | Given::NotYetInOrder | Given::Nothing => None,
         };
         // What was read last on the question's own connection may be a later piece of the question.
         let another = |(object, _): &Asked| served_too.is_some_and(|of| of.object != *object);
@@ -441,4 +448,9 @@ pub(super) fn step(world: &World, thread: ThreadId, ns: u64) -> Step {
 
 /// What a thread does next may still show for which question it asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NotYet;
+pub(super) struct NotYet {
+    /// The thread whose order of messages will show it, but not before this thread's [`Progress`] differs.
+    ///
+    /// [`Progress`]: crate::ownership::adjacent::Progress
+    pub(super) round_of: Option<ThreadId>,
+}

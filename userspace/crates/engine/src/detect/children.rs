@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::detect::causality::{Asking, Causality, Judged, NotYet};
 use crate::detect::found::Found;
 use crate::detect::ids::{as_ahead, Asked};
+use crate::ownership::adjacent::Progress;
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
 use rpcprobe_model::Certainty;
@@ -18,9 +19,19 @@ struct Child {
     found: Box<Found>,
     /// The only question that was served throughout, as known when the request was found.
     only: Option<Asked>,
+    /// Whether the order of messages shows what it seemed to show when the request was asked, once that is known. With
+    /// hundreds of requests in progress, looking at the whole order again with each event would take most of the time.
+    placed: Option<bool>,
+    /// The thread whose order is to show the parent, and how far it was when it did not show it yet.
+    in_round: Option<(ThreadId, Progress)>,
 }
 
 impl Child {
+    /// Whether nothing can be decided yet, because the thread whose order is to show it has not gone on.
+    fn waits_for_round(&self, world: &World) -> bool {
+        self.in_round.is_some_and(|(id, then)| Progress::of(world.thread(id)) == then)
+    }
+
     /// When its answer had come.
     fn heard_ns(&self) -> u64 {
         self.found.made_for.heard.map_or(self.found.goal.end_ns, |heard| heard.exit_ns)
@@ -57,7 +68,7 @@ impl Children {
         if heard.is_some() {
             causality.heard(&asking);
         }
-        let mut child = Child { found, only: None };
+        let mut child = Child { found, only: None, placed: None, in_round: None };
         child.only = causality.only(&asking, child.heard_ns());
         match (judged(world, child, false, causality), heard) {
             (Err(child), Some(heard)) => {
@@ -90,7 +101,7 @@ impl Children {
                 causality.may_be_for(&asking, child.only(&asking, causality), id)
             })
         };
-        let each = |key| self.look(world, key, causality, may_be);
+        let each = |key| self.look(world, key, causality, may_be, false);
         threads.into_iter().flat_map(each).collect()
     }
 
@@ -107,7 +118,7 @@ impl Children {
         causality: &mut Causality,
     ) -> Vec<Box<Found>> {
         let key = (world.thread(thread).process, thread);
-        self.look(world, key, causality, |_, _| false)
+        self.look(world, key, causality, |_, _| false, false)
     }
 
     /// Requests that have waited long enough; `over`: all requests.
@@ -123,22 +134,29 @@ impl Children {
         }
         self.swept_ns = world.now_ns;
         let keys: Vec<_> = self.waiting.keys().copied().collect();
-        keys.into_iter().flat_map(|key| self.look(world, key, causality, |_, _| over)).collect()
+        keys.into_iter()
+            .flat_map(|key| self.look(world, key, causality, |_, _| over, true))
+            .collect()
     }
 
     /// Looks at the requests whose answers a thread received. `over`: whether a request is decided without waiting for
-    /// more.
+    /// more; `is_due`: whether each may have waited long enough.
     fn look(
         &mut self,
         world: &World,
         key: (ProcessId, ThreadId),
         causality: &mut Causality,
         over: impl Fn(&Child, &Causality) -> bool,
+        is_due: bool,
     ) -> Vec<Box<Found>> {
         let Some(children) = self.waiting.remove(&key) else { return Vec::new() };
         let (mut told, mut waiting) = (Vec::new(), Vec::new());
         for child in children {
             let over = over(&child, causality);
+            if !(over || is_due) && child.waits_for_round(world) {
+                waiting.push(child);
+                continue;
+            }
             match judged(world, child, over, causality) {
                 Ok(found) => told.push(found),
                 Err(child) => waiting.push(*child),
@@ -166,7 +184,7 @@ impl Children {
 /// The request with its parent, if that is decided; otherwise the child again.
 fn judged(
     world: &World,
-    child: Child,
+    mut child: Child,
     over: bool,
     causality: &mut Causality,
 ) -> Result<Box<Found>, Box<Child>> {
@@ -174,13 +192,17 @@ fn judged(
     let judged = match made_for.asking {
         Some(asking) => {
             let all_the_while = (child.only(&asking, causality), child.heard_ns());
-            causality.judge(world, &asking, made_for.heard.as_ref(), all_the_while, over)
+            let heard = made_for.heard.as_ref();
+            causality.judge(world, &asking, heard, all_the_while, over, &mut child.placed)
         }
         None => Ok(Judged::Nobody),
     };
     match judged {
         Ok(judged) => Ok(with_parent(world, child.found, judged, causality)),
-        Err(NotYet) => Err(Box::new(child)),
+        Err(NotYet { round_of }) => {
+            child.in_round = round_of.map(|id| (id, Progress::of(world.thread(id))));
+            Err(Box::new(child))
+        }
     }
 }
 

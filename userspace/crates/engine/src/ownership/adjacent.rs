@@ -27,10 +27,31 @@ pub enum Adjacency {
 pub enum Given {
     /// Its record may still come.
     NotYet,
+    /// The same, and nothing shows until the thread's [`Progress`] differs.
+    NotYetInOrder,
     /// Nothing that is evidence.
     Nothing,
     /// An answer that began at `enter_ns`, to the question of which the bytes `of` are the last that were read.
     Answer { of: Question, enter_ns: u64, adjacency: Adjacency },
+}
+
+/// How far a thread is: whether it has taken something in, rested or ended since. Until then it may give out more for
+/// what it has taken in, and its order shows nothing ([`Placed::NotYet`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    taken: Option<u64>,
+    off_ns: Option<(u64, u64)>,
+    exited: bool,
+}
+
+impl Progress {
+    pub fn of(thread: &Thread) -> Progress {
+        Progress {
+            taken: thread.marks.list.back().map(|mark| mark.taken),
+            off_ns: thread.off.back().map(|off| (off.start_ns, off.end_ns)),
+            exited: thread.exited_ns.is_some(),
+        }
+    }
 }
 
 /// By which evidence something given out at `to_ns` belongs to what was taken in at `from_ns`, if nothing was taken in
@@ -99,7 +120,7 @@ pub fn given_after(world: &World, id: ThreadId, heard_ns: u64, channel: Object) 
     let batch = Batch::around(marks, at);
     if !batch.single {
         return match answer_after(world, id, &batch, at) {
-            Placed::NotYet => Given::NotYet,
+            Placed::NotYet => Given::NotYetInOrder,
             Placed::Nothing => Given::Nothing,
             Placed::At((of, enter_ns)) => {
                 Given::Answer { of, enter_ns, adjacency: Adjacency::InOrder }
