@@ -4,11 +4,13 @@
 //! thread, nothing at that moment shows for which request. But a server repeats the same steps: each child gets the
 //! parent with which the steps of all requests of the server are likeliest. The idea is that of TraceWeaver (Ashok et
 //! al., SIGCOMM 2024). If one thread makes all steps, an event loop, it works in an order, which is the best evidence
-//! ([`loops`]). Elsewhere the times between the steps repeat ([`times`]).
+//! ([`loops`]). A loop that passes all requests on keeps their order, however many are in progress ([`passing`]).
+//! Elsewhere the times between the steps repeat ([`times`]).
 
 mod chain;
 mod density;
 mod loops;
+mod passing;
 mod times;
 
 use rustc_hash::FxHashMap;
@@ -40,6 +42,12 @@ pub struct Step {
     pub turn: Option<Turn>,
 }
 
+impl Step {
+    fn without_turn(self) -> Step {
+        Step { turn: None, ..self }
+    }
+}
+
 /// A turn of an event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
@@ -60,6 +68,13 @@ pub struct Served {
     pub answered: Step,
 }
 
+impl Served {
+    fn without_turns(self) -> Served {
+        let [received, answered] = [self.received, self.answered].map(Step::without_turn);
+        Served { received, answered, ..self }
+    }
+}
+
 /// A request that the server has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
@@ -76,6 +91,11 @@ pub struct Made {
 }
 
 impl Made {
+    fn without_turns(self) -> Made {
+        let [asked, heard] = [self.asked, self.heard].map(Step::without_turn);
+        Made { asked, heard, ..self }
+    }
+
     fn is_firm(&self) -> bool {
         self.parent.is_some() && !self.guessed
     }
@@ -159,12 +179,6 @@ impl Family {
         };
         let rest = self.made.split_off(at_once.min(self.made.len()));
         let mut part = std::mem::replace(&mut self.made, rest);
-        if self.threads == Threads::Several {
-            let served = self.served.iter_mut();
-            let steps = served.flat_map(|of| [&mut of.received, &mut of.answered]);
-            let made = part.iter_mut().flat_map(|of| [&mut of.asked, &mut of.heard]);
-            steps.chain(made).for_each(|step| step.turn = None);
-        }
         let until_ns = part.last().map_or(0, |made| made.asked.ns);
         let begun = self.served.partition_point(|served| served.received.ns <= until_ns);
         let served = &self.served[..begun];
@@ -173,12 +187,18 @@ impl Family {
             _ => None,
         };
         self.ordered += part.len();
-        if let Some(by_order) = by_order {
-            adopt(&mut part, &by_order);
-            self.assigned.extend(by_order);
-        }
+        let by_order = by_order.unwrap_or_else(|| passing::assign(served, &part));
+        adopt(&mut part, &by_order);
+        self.assigned.extend(by_order);
         // For children that get no parent from the order, the times may show it.
-        self.assigned.extend(times::assign(served, &part));
+        self.assigned.extend(match self.threads {
+            Threads::Several => {
+                let served: Vec<_> = served.iter().copied().map(Served::without_turns).collect();
+                part = part.into_iter().map(Made::without_turns).collect();
+                times::assign(&served, &part)
+            }
+            _ => times::assign(served, &part),
+        });
         let since_ns = self.made.first().map_or(u64::MAX, |made| made.asked.ns);
         self.served.retain(|served| served.answered.ns >= since_ns);
     }

@@ -177,3 +177,102 @@ fn what_was_served_long_ago_is_forgotten() {
         assert!(family.served.len() <= MOST_SERVED);
     }
 }
+
+/// A loop through which requests pass, `in_hand` at a time. In each turn it reads the questions and answers that have
+/// come, asks for the sake of the questions in the order that `reorder` gives them, and passes the answers on. It
+/// answers every `own`th request itself, and asks for its own sake as often. The request of child `id` is `id - CHILD`.
+fn proxy(
+    count: usize,
+    (in_hand, own): (u64, u64),
+    reorder: impl Fn(&mut Vec<u64>),
+) -> (Vec<Served>, Vec<Made>) {
+    let mut random = fastrand::Rng::with_seed(9);
+    let (mut served, mut made) = (Vec::new(), Vec::new());
+    let mut questions: Vec<(u64, u64)> = (0..in_hand).map(|id| (random.u64(0..MS), id)).collect();
+    let mut answers: Vec<(u64, u64)> = Vec::new();
+    let (mut received, mut asked) = (FxHashMap::default(), FxHashMap::default());
+    let (mut now_ns, mut number, mut next) = (0, 0, in_hand);
+    while served.len() < count {
+        number += 1;
+        now_ns += 20_000;
+        let turn = Some(Turn { thread: 1, number, begun_ns: [now_ns; TURNS] });
+        let come = |list: &mut Vec<(u64, u64)>| {
+            list.sort_unstable();
+            let come = list.partition_point(|(at_ns, _)| *at_ns <= now_ns);
+            list.drain(..come).map(|(_, id)| id).collect::<Vec<_>>()
+        };
+        let (mut questions_come, answers_come) = (come(&mut questions), come(&mut answers));
+        let mut step = || {
+            now_ns += 1_000;
+            Step { ns: now_ns, turn }
+        };
+        received.extend(questions_come.iter().map(|id| (*id, step())));
+        let heard: Vec<_> = answers_come.into_iter().map(|id| (id, step())).collect();
+        reorder(&mut questions_come);
+        let mut answered = Vec::new();
+        for id in questions_come {
+            let is_own = id % own == own - 1;
+            let (question, at) = (if is_own { CHILD + id } else { id }, step());
+            answers.push((at.ns + random.u64(MS..6 * MS), question));
+            asked.insert(question, at);
+            answered.extend(is_own.then_some(id));
+        }
+        for (id, heard) in heard {
+            let asked = asked.remove(&id).expect("was asked");
+            let (id, of) = if id < CHILD { (CHILD + id, Some(id)) } else { (CHILD + id, None) };
+            made.push(Made { id, whom: 1, asked, heard, parent: None, guessed: false });
+            answered.extend(of);
+        }
+        for id in answered {
+            let received = received.remove(&id).expect("was received");
+            let answered = step();
+            served.push(Served { id, received, answered });
+            questions.push((answered.ns + random.u64(0..MS), next));
+            next += 1;
+        }
+    }
+    (served, made)
+}
+
+/// From this on, numbers are those of children.
+const CHILD: u64 = 1 << 32;
+
+fn right_in_order(assigned: &[Assigned]) -> usize {
+    assigned.iter().filter(|one| one.child == CHILD + one.parent).count()
+}
+
+/// 256 requests in progress, so each child fits 256 of them.
+#[test]
+fn the_order_of_a_proxy_tells_the_parents() {
+    let (served, made) = proxy(2_000, (256, u64::MAX), |_| ());
+    let assigned = assign(served, made.clone());
+    assert!(assigned.len() * 100 >= made.len() * 95, "{} of {}", assigned.len(), made.len());
+    assert_eq!(right_in_order(&assigned), assigned.len());
+}
+
+/// A few requests that the proxy answers itself, and a few children that are nobody's.
+#[test]
+fn a_few_may_be_left_out_of_the_order() {
+    let (served, made) = proxy(2_000, (256, 200), |_| ());
+    let assigned = assign(served, made.clone());
+    assert!(assigned.len() * 100 >= made.len() * 90, "{} of {}", assigned.len(), made.len());
+    let right = right_in_order(&assigned);
+    assert!(right * 100 >= assigned.len() * 97, "{right} of {}", assigned.len());
+}
+
+/// Requests of one turn are asked for in reverse: some would be answered before their children are.
+#[test]
+fn another_order_tells_nothing() {
+    let (served, made) = proxy(2_000, (256, u64::MAX), |ids| ids.reverse());
+    assert_eq!(assign(served, made), []);
+}
+
+/// Known parents that contradict the order.
+#[test]
+fn an_order_that_contradicts_known_parents_tells_nothing() {
+    let (served, mut made) = proxy(2_000, (256, u64::MAX), |_| ());
+    for child in made.iter_mut().step_by(40) {
+        child.parent = Some((child.id - CHILD + 1) % 1_000);
+    }
+    assert_eq!(assign(served, made), []);
+}

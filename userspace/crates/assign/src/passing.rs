@@ -1,0 +1,164 @@
+//! Infers the parents of what a proxy asks, from the order in which it passes requests on.
+//!
+//! A loop that passes each request on asks in the order in which it has read the questions. With hundreds of requests
+//! in progress every child fits hundreds of them, but there is only one way to pair all of them in order. That the
+//! order is kept is not known beforehand. The answers show it: paired in order, each child has to lie within its
+//! request. If the order were another one, a request would be answered before its child is, because answers come in
+//! another order than they were asked for, and are passed on as they come.
+//!
+//! A few requests that are not passed on, and a few children that are nobody's (health checks), are left out
+//! ([`align`]). The result counts only if a control confirms it: paired with their neighbours, many children must not
+//! lie within their requests.
+
+use std::collections::BTreeSet;
+
+use crate::{Assigned, Made, Served, Step, AGREED_PART, CHECKED};
+
+/// How far the pairs may move along one of the two orders: the number of children and requests that are left out, and
+/// of requests in progress when the capture began.
+const MOST_SHIFT: usize = 512;
+/// What it costs to leave out a request or a child. A pair gains 1.
+const LEFT_OUT: i32 = 2;
+/// Limit of those that are left out, and the least number of pairs, as parts of the children.
+const MOST_LEFT_OUT: f64 = 0.02;
+const LEAST_PAIRS: f64 = 0.8;
+/// The part of the pairs that has to be impossible if each request is paired with a neighbour's child. It is 0.11 for
+/// Squid and 0.25 for HAProxy, with 256 requests in progress.
+const IMPOSSIBLE: f64 = 0.05;
+
+/// The parents of those of the requests `made` whose parents are not known, among the requests `served` meanwhile; both
+/// in order of their begin.
+pub(crate) fn assign(served: &[Served], made: &[Made]) -> Vec<Assigned> {
+    let thread = |step: &Step| step.turn.map(|turn| turn.thread);
+    let unknown = made.iter().filter(|made| !made.is_firm());
+    let threads: BTreeSet<u32> = unknown.filter_map(|made| thread(&made.asked)).collect();
+    let by = |on: u32| {
+        let requests: Vec<_> =
+            served.iter().filter(|of| thread(&of.received) == Some(on)).collect();
+        let children: Vec<_> = made.iter().filter(|of| thread(&of.asked) == Some(on)).collect();
+        passed_on(&requests, &children)
+    };
+    threads.into_iter().flat_map(by).collect()
+}
+
+/// The same for a thread.
+fn passed_on(requests: &[&Served], children: &[&Made]) -> Vec<Assigned> {
+    // Requests that were over before anything was asked, and children asked before anything was read.
+    let (Some(asked), Some(received)) = (children.first(), requests.first()) else {
+        return Vec::new();
+    };
+    let over = requests.iter().take_while(|of| of.answered.ns < asked.asked.ns).count();
+    let before = children.iter().take_while(|of| of.asked.ns < received.received.ns).count();
+    let (requests, children) = (&requests[over..], &children[before..]);
+    let pairs = align(requests.len(), children.len(), |request, child| {
+        lies_within(children[child], requests[request])
+    });
+    let pairs: Vec<_> = pairs.into_iter().map(|(i, j)| (requests[i], children[j])).collect();
+    match is_borne_out(&pairs, requests, children) {
+        true => pairs.into_iter().filter(|(_, child)| !child.is_firm()).map(assigned).collect(),
+        false => Vec::new(),
+    }
+}
+
+fn assigned((parent, child): (&Served, &Made)) -> Assigned {
+    Assigned { child: child.id, parent: parent.id }
+}
+
+fn lies_within(child: &Made, request: &Served) -> bool {
+    request.received.ns <= child.asked.ns && child.heard.ns <= request.answered.ns
+}
+
+/// Whether enough of what lies between the first pair and the last one is paired, known parents agree, and pairs of
+/// neighbours are impossible.
+fn is_borne_out(pairs: &[(&Served, &Made)], requests: &[&Served], children: &[&Made]) -> bool {
+    let (Some(first), Some(last)) = (pairs.first(), pairs.last()) else { return false };
+    let within = |ns: u64, first_ns: u64, last_ns: u64| (first_ns..=last_ns).contains(&ns);
+    let read = requests
+        .iter()
+        .filter(|of| within(of.received.ns, first.0.received.ns, last.0.received.ns));
+    let asked = children.iter().filter(|of| within(of.asked.ns, first.1.asked.ns, last.1.asked.ns));
+    let left_out = read.count() + asked.count() - 2 * pairs.len();
+    let known = pairs.iter().filter(|(_, child)| child.is_firm());
+    let agreed = known.clone().filter(|(parent, child)| child.parent == Some(parent.id));
+    let impossible = |from: usize, to: usize| {
+        let neighbours = pairs[from..].iter().zip(&pairs[to..]);
+        let count = neighbours.filter(|((request, _), (_, child))| !lies_within(child, request));
+        count.count() as f64
+    };
+    let control = impossible(0, 1).min(impossible(1, 0));
+    let paired = pairs.len() as f64;
+    paired >= LEAST_PAIRS * children.len() as f64
+        && left_out as f64 <= MOST_LEFT_OUT * paired
+        && agreed.count() as f64 >= AGREED_PART * known.count() as f64
+        && control >= (IMPOSSIBLE * paired).max(CHECKED as f64)
+}
+
+/// How the best way to a place came there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Begins,
+    Pair,
+    WithoutRequest,
+    WithoutChild,
+}
+
+/// Pairs `requests` with `children`, both in order, where `may` says which may be a pair: as many pairs as possible,
+/// and little left out between them. Before the first pair and after the last one anything may be left out. (Global
+/// alignment with free ends, in a band.)
+fn align(
+    requests: usize,
+    children: usize,
+    may: impl Fn(usize, usize) -> bool,
+) -> Vec<(usize, usize)> {
+    let width = 2 * MOST_SHIFT + 1;
+    // The place after `i` requests and `j` children is at i - j + MOST_SHIFT of row j.
+    let request_at = |j: usize, at: usize| (j + at).checked_sub(MOST_SHIFT);
+    let mut came = vec![Came::Begins; (children + 1) * width];
+    let mut row = vec![0; width];
+    let mut best = (0, 0, 0);
+    for j in 0..=children {
+        let above = row.clone();
+        for at in 0..width {
+            let Some(i) = request_at(j, at).filter(|i| *i <= requests) else {
+                row[at] = i32::MIN / 2;
+                continue;
+            };
+            if i == 0 || j == 0 {
+                row[at] = 0;
+                continue;
+            }
+            let without_request = match at {
+                0 => i32::MIN / 2,
+                _ => row[at - 1] - LEFT_OUT,
+            };
+            let without_child = above.get(at + 1).map_or(i32::MIN / 2, |score| score - LEFT_OUT);
+            let mut score = (without_request, Came::WithoutRequest);
+            if without_child > score.0 {
+                score = (without_child, Came::WithoutChild);
+            }
+            if above[at] >= score.0 && may(i - 1, j - 1) {
+                score = (above[at] + 1, Came::Pair);
+            }
+            row[at] = score.0;
+            came[j * width + at] = score.1;
+            if (i == requests || j == children) && score.0 > best.0 {
+                best = (score.0, j, at);
+            }
+        }
+    }
+    let (_, mut j, mut at) = best;
+    let mut pairs = Vec::new();
+    loop {
+        match came[j * width + at] {
+            Came::Begins => break,
+            Came::Pair => {
+                j -= 1;
+                pairs.extend(request_at(j, at).map(|i| (i, j)));
+            }
+            Came::WithoutRequest => at -= 1,
+            Came::WithoutChild => (j, at) = (j - 1, at + 1),
+        }
+    }
+    pairs.reverse();
+    pairs
+}
