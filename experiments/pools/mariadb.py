@@ -78,7 +78,12 @@ def told(capture):
 
 def line(handling, clients, found, asked, *times, mark=""):
     """Prints a line of the table."""
-    print(f"{handling:26}{clients:>7} {found:>6} {asked:>6}", *(f"{t:>10}" for t in times), mark, flush=True)
+    print(
+        f"{handling:26}{clients:>7} {found:>6} {asked:>6}",
+        *(f"{t:>10}" for t in times),
+        mark,
+        flush=True,
+    )
 
 
 def row(handling, clients, directory):

@@ -188,6 +188,7 @@ TASKS = ("--tasks",)
 CATALOGUE = [
     Server("threads", (sys.executable, str(SERVERS / "threads.py")), besides=("lock",)),
     Server("gunicorn", (OWN_PYTHON, str(SERVERS / "wsgi.py")), besides=("lock",)),
+    Server("uwsgi", (sys.executable, str(SERVERS / "uwsgi.py")), besides=("lock",)),
     Server("asyncio", ASYNCIO),
     Server("asyncio-tasks", ASYNCIO, options=TASKS),
     Server("uvicorn", UVICORN),

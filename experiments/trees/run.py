@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does each request name the right parent, behind proxies and front ends with several requests at once?
 
-A front end (nginx, HAProxy, Apache, Varnish, Go, Node, Python, Rust) receives requests on N connections at once, and
+A front end (nginx, HAProxy, Apache, Varnish, Squid, Caddy, Go, Node, Python, Rust) receives requests on N connections at once, and
 asks a server behind it over connections that it keeps and shares. The path of every request has a
 number, and the requests that the front end makes for it have the same number. So the true parents
 are known from the methods, which the engine does not use. Only the front end is captured (attach).
@@ -14,6 +14,8 @@ share that names a parent. Last, the requests found of those sent.
   haproxy     one thread, kept connections; haproxy-threads: two threads
   apache2     mod_proxy, two processes with threads that serve a request each (mpm_event)
   varnishd    nothing cached; one thread reads the request, and another one asks
+  squid       as a reverse proxy, nothing cached: one thread, kept connections
+  caddy       reverse_proxy, written in Go, kept connections
   *-proxy     Go's ReverseProxy, Node's http, Python's asyncio and threads, Rust's hyper on tokio:
               one request behind for each; *-tasks-*: with --tasks
   *-calls     sleeps, and asks several times, one after the other or twice at once
@@ -54,7 +56,16 @@ WRITTEN_IN = {
     "tokio": ["cargo", [str(HERE / ".cache/tokio/release/front")]],
     "tokio-tasks": ["cargo", [str(HERE / ".cache/tokio/release/front")]],
 }
-PROXIES = ("nginx", "nginx-keep", "haproxy", "haproxy-threads", "apache2", "varnishd")
+PROXIES = (
+    "nginx",
+    "nginx-keep",
+    "haproxy",
+    "haproxy-threads",
+    "apache2",
+    "varnishd",
+    "squid",
+    "caddy",
+)
 PHP = "php-calls"
 FRONTS = [*PROXIES, *(f"{name}-{kind}" for name in WRITTEN_IN for kind in KINDS), PHP]
 STEPS = {"proxy": ["c"], "calls": ["s3,c", "c,s2,p", "c,c", "s1,p"]}
@@ -144,6 +155,29 @@ backend behind {{ .host = "127.0.0.1"; .port = "{behind}"; }}
 sub vcl_recv {{ return (pass); }}
 """
 
+SQUID = """
+http_port 127.0.0.1:{port} accel defaultsite=localhost no-vhost
+cache_peer 127.0.0.1 parent {behind} 0 no-query originserver no-digest name=behind
+cache deny all
+http_access allow all
+access_log none
+cache_log {directory}/log
+pid_filename {directory}/pid
+coredump_dir {directory}
+cache_effective_user proxy
+max_filedescriptors 4096
+"""
+CADDY = """
+{{
+    admin off
+    auto_https off
+}}
+:{port} {{
+    bind 127.0.0.1
+    reverse_proxy 127.0.0.1:{behind}
+}}
+"""
+
 
 def options_for(front):
     """Options of `rpcprobe attach`."""
@@ -170,6 +204,14 @@ def proxy_command(front, port, behind, directory):
         listens = ["-a", f"127.0.0.1:{port}", "-n", directory / "work"]
         # Not as another user, who may not read the folder.
         return ["varnishd", "-j", "none", "-F", "-f", conf, *listens, "-s", "default,20m"]
+    if program == "squid":
+        # Its worker runs as another user, and writes a log.
+        shutil.chown(directory, "proxy")
+        conf.write_text(SQUID.format(directory=directory, port=port, behind=behind))
+        return ["squid", "-N", "-f", conf]
+    if program == "caddy":
+        conf.write_text(CADDY.format(port=port, behind=behind))
+        return ["caddy", "run", "--adapter", "caddyfile", "--config", conf]
     keeps = kind == "keep"
     headers = 'proxy_http_version 1.1; proxy_set_header Connection "";' if keeps else ""
     text = NGINX.format(
