@@ -267,6 +267,25 @@ fn another_order_tells_nothing() {
     assert_eq!(assign(served, made), []);
 }
 
+/// A loop that passes answers on 20 ms after it has heard them: each child lies within many requests, and only the order
+/// of the answers shows which is whose.
+#[test]
+fn answers_that_are_passed_on_late_tell_the_parents_too() {
+    let (mut served, made) = proxy(2_000, (256, u64::MAX), |_| ());
+    served.iter_mut().for_each(|served| served.answered.ns += 20 * MS);
+    let assigned = assign(served, made.clone());
+    assert!(assigned.len() * 100 >= made.len() * 95, "{} of {}", assigned.len(), made.len());
+    assert_eq!(right_in_order(&assigned), assigned.len());
+}
+
+/// The same if requests of one turn are asked for in reverse.
+#[test]
+fn another_order_of_answers_that_are_passed_on_late_tells_nothing() {
+    let (mut served, made) = proxy(2_000, (256, u64::MAX), |ids| ids.reverse());
+    served.iter_mut().for_each(|served| served.answered.ns += 20 * MS);
+    assert_eq!(assign(served, made), []);
+}
+
 /// Known parents that contradict the order.
 #[test]
 fn an_order_that_contradicts_known_parents_tells_nothing() {
