@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::detect::causality::{Asking, Causality, Judged, NotYet};
 use crate::detect::found::Found;
 use crate::detect::ids::{as_ahead, Asked};
+use crate::detect::lifecycle::{Clock, Patience};
 use crate::ownership::adjacent::Progress;
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
@@ -30,6 +31,7 @@ impl Child {
     /// Whether nothing can be decided yet, because the thread whose order is to show it has not gone on.
     fn waits_for_round(&self, world: &World) -> bool {
         self.in_round.is_some_and(|(id, then)| Progress::of(world.thread(id)) == then)
+            && !Clock::new(world, false).gives_up(Patience::Sign, self.heard_ns())
     }
 
     /// When its answer had come.
@@ -101,7 +103,7 @@ impl Children {
                 causality.may_be_for(&asking, child.only(&asking, causality), id)
             })
         };
-        let each = |key| self.look(world, key, causality, may_be, false);
+        let each = |key| self.look(world, key, causality, may_be);
         threads.into_iter().flat_map(each).collect()
     }
 
@@ -118,7 +120,7 @@ impl Children {
         causality: &mut Causality,
     ) -> Vec<Box<Found>> {
         let key = (world.thread(thread).process, thread);
-        self.look(world, key, causality, |_, _| false, false)
+        self.look(world, key, causality, |_, _| false)
     }
 
     /// Requests that have waited long enough; `over`: all requests.
@@ -134,26 +136,23 @@ impl Children {
         }
         self.swept_ns = world.now_ns;
         let keys: Vec<_> = self.waiting.keys().copied().collect();
-        keys.into_iter()
-            .flat_map(|key| self.look(world, key, causality, |_, _| over, true))
-            .collect()
+        keys.into_iter().flat_map(|key| self.look(world, key, causality, |_, _| over)).collect()
     }
 
     /// Looks at the requests whose answers a thread received. `over`: whether a request is decided without waiting for
-    /// more; `is_due`: whether each may have waited long enough.
+    /// more.
     fn look(
         &mut self,
         world: &World,
         key: (ProcessId, ThreadId),
         causality: &mut Causality,
         over: impl Fn(&Child, &Causality) -> bool,
-        is_due: bool,
     ) -> Vec<Box<Found>> {
         let Some(children) = self.waiting.remove(&key) else { return Vec::new() };
         let (mut told, mut waiting) = (Vec::new(), Vec::new());
         for child in children {
             let over = over(&child, causality);
-            if !(over || is_due) && child.waits_for_round(world) {
+            if !over && child.waits_for_round(world) {
                 waiting.push(child);
                 continue;
             }
