@@ -51,6 +51,8 @@ class Server:
     options: tuple[str, ...] = ()
     # The archives that a program in Java needs, which has to be compiled.
     archives: tuple[str, ...] | None = None
+    # What it needs other than the command's first word: a program, or a file.
+    needs: str = ""
 
     @property
     def is_sql(self):
@@ -62,7 +64,7 @@ class Server:
             return "" if POSTGRES and Path(OWN_PYTHON).exists() else "postgresql"
         if self.name.startswith("nginx") and not shutil.which("nginx"):
             return "nginx"
-        program = self.command[0] if self.archives is None else "javac"
+        program = self.needs or (self.command[0] if self.archives is None else "javac")
         missing = [path for path in self.archives or () if not Path(path).exists()]
         if missing:
             return missing[0]
@@ -188,7 +190,12 @@ TASKS = ("--tasks",)
 CATALOGUE = [
     Server("threads", (sys.executable, str(SERVERS / "threads.py")), besides=("lock",)),
     Server("gunicorn", (OWN_PYTHON, str(SERVERS / "wsgi.py")), besides=("lock",)),
-    Server("uwsgi", (sys.executable, str(SERVERS / "uwsgi.py")), besides=("lock",)),
+    Server(
+        "uwsgi",
+        (sys.executable, str(SERVERS / "uwsgi.py")),
+        besides=("lock",),
+        needs="/usr/lib/uwsgi/plugins/python3_plugin.so",
+    ),
     Server("asyncio", ASYNCIO),
     Server("asyncio-tasks", ASYNCIO, options=TASKS),
     Server("uvicorn", UVICORN),

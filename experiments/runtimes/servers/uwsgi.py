@@ -1,18 +1,20 @@
-"""uWSGI with eight threads: uwsgi.py PORT LOG BACKEND, until SIGINT. See steps.py."""
+"""uWSGI with eight threads, each of which keeps its connection: uwsgi.py PORT LOG BACKEND, until
+SIGTERM. See steps.py."""
 
+import atexit
 import os
 import sys
+from pathlib import Path
 
 if __name__ == "__main__":
-    words = ["uwsgi", "--plugin", "python3", "--http11-socket", f"127.0.0.1:{sys.argv[1]}"]
-    words += ["--wsgi-file", __file__, "--enable-threads", "--threads", "8", "--disable-logging"]
-    words += ["--die-on-term", "--pyargv", " ".join(sys.argv[1:])]
-    os.execvp("uwsgi", words)
+    server = ["--plugin=python3", f"--http11-socket=127.0.0.1:{sys.argv[1]}", "--die-on-term"]
+    threads = ["--enable-threads", "--threads=8"]
+    quiet = ["--disable-logging", f"--logto={os.devnull}"]
+    program = [f"--wsgi-file={__file__}", f"--pyargv={' '.join(sys.argv[1:])}"]
+    os.execvp("uwsgi", ["uwsgi", *server, *threads, *quiet, *program])
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
-import atexit  # noqa: E402
-
+# uWSGI loads this file, too.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 from steps import LOG, NOTES, Threads  # noqa: E402
 
 steps = Threads()
@@ -24,9 +26,10 @@ def application(environ, start_response):
     return [b"ok"]
 
 
-def write():
+def write_notes():
     with open(LOG, "w") as file:
         file.writelines(NOTES)
 
 
-atexit.register(write)
+# uWSGI handles signals itself.
+atexit.register(write_notes)

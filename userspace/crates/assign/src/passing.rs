@@ -11,11 +11,11 @@
 //! ([`align`]). The result counts only if a control confirms it: if requests are paired with the children of their
 //! neighbours, many children must not lie within their requests, or many answers must leave in another order.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use crate::{Assigned, Made, Served, Step, AGREED_PART, CHECKED};
+use crate::{Assigned, Made, Served, AGREED_PART, CHECKED};
 
 /// How far the pairs may move along one of the two orders: the number of children and requests that are left out, and
 /// of requests in progress when the capture began.
@@ -36,20 +36,27 @@ const IN_ORDER: f64 = 0.9;
 /// The parents of those of the requests `made` whose parents are not known, among the requests `served` meanwhile; both
 /// in order of their begin.
 pub(crate) fn assign(served: &[Served], made: &[Made]) -> Vec<Assigned> {
-    let thread = |step: &Step| step.turn.map(|turn| turn.thread);
-    let unknown = made.iter().filter(|made| !made.is_firm());
-    let threads: BTreeSet<u32> = unknown.filter_map(|made| thread(&made.asked)).collect();
-    let by = |on: u32| {
-        let requests: Vec<_> =
-            served.iter().filter(|of| thread(&of.received) == Some(on)).collect();
-        let children: Vec<_> = made.iter().filter(|of| thread(&of.asked) == Some(on)).collect();
-        passed_on(&requests, &children)
-    };
-    threads.into_iter().flat_map(by).collect()
+    let mut by_thread: BTreeMap<u32, (Vec<&Served>, Vec<&Made>)> = BTreeMap::new();
+    for request in served {
+        if let Some(turn) = request.received.turn {
+            by_thread.entry(turn.thread).or_default().0.push(request);
+        }
+    }
+    for child in made {
+        if let Some(turn) = child.asked.turn {
+            by_thread.entry(turn.thread).or_default().1.push(child);
+        }
+    }
+    let has_unknown = |children: &[&Made]| children.iter().any(|made| !made.is_firm());
+    let threads = by_thread.into_values().filter(|(_, children)| has_unknown(children));
+    threads.flat_map(|(requests, children)| passed_on(&requests, &children)).collect()
 }
 
 /// The same for a thread.
 fn passed_on(requests: &[&Served], children: &[&Made]) -> Vec<Assigned> {
+    if requests.len().min(children.len()) <= CHECKED {
+        return Vec::new(); // the control needs more
+    }
     // Requests that were over before anything was asked, and children asked before anything was read.
     let (Some(asked), Some(received)) = (children.first(), requests.first()) else {
         return Vec::new();
