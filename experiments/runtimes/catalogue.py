@@ -64,7 +64,7 @@ class Server:
             return "" if POSTGRES and Path(OWN_PYTHON).exists() else "postgresql"
         if self.name.startswith("nginx") and not shutil.which("nginx"):
             return "nginx"
-        program = self.needs or (self.command[0] if self.archives is None else "javac")
+        program = self.needs or self.command[0]
         missing = [path for path in self.archives or () if not Path(path).exists()]
         if missing:
             return missing[0]
@@ -168,7 +168,7 @@ def children(pid):
 def java(name, program, *archives):
     archives = tuple(f"/usr/share/java/{archive}.jar" for archive in archives)
     command = ("java", "-Xmx256m", "-cp", ":".join((str(JAVA), *archives)), program)
-    return Server(name, command, besides=("lock",), archives=archives)
+    return Server(name, command, besides=("lock",), archives=archives, needs="javac")
 
 
 JAVA = HERE / ".cache/java"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Does each request name the right parent, behind proxies and front ends with several requests at once?
 
-A front end (nginx, HAProxy, Apache, Varnish, Squid, Caddy, Go, Node, Python, Rust) receives requests on N connections at once, and
-asks a server behind it over connections that it keeps and shares. The path of every request has a
-number, and the requests that the front end makes for it have the same number. So the true parents
+A front end (nginx, HAProxy, Apache, Varnish, Squid, Caddy, Go, Node, Python, Rust) receives requests
+on N connections at once, and asks a server behind it over connections that it keeps and shares. The
+path of every request has a number, and the requests that the front end makes for it have the same number. So the true parents
 are known from the methods, which the engine does not use. Only the front end is captured (attach).
 
 A row is one front end and one number of connections: the number of requests behind it; how many of

@@ -157,7 +157,8 @@ impl Suspects {
     }
 }
 
-/// Whether 40 records with `address(i)` at offset `at`, and a small number before it, are said to contain kernel addresses.
+/// Whether 40 records with `address(i)` at offset `at`, and a small number before it, are said to contain kernel
+/// addresses.
 fn are_convicted(at: usize, address: impl Fn(u64) -> u64) -> bool {
     let addresses = Addresses { begin: 0xffff_8000 << 32 };
     let mut suspects = Suspects::default();

@@ -15,7 +15,7 @@ if __name__ == "__main__":
 
 # uWSGI loads this file, too.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from steps import LOG, NOTES, Threads  # noqa: E402
+from steps import Threads, write_notes  # noqa: E402
 
 steps = Threads()
 
@@ -24,11 +24,6 @@ def application(environ, start_response):
     steps.carry_out(environ["PATH_INFO"])
     start_response("200 OK", [("Content-Length", "2")])
     return [b"ok"]
-
-
-def write_notes():
-    with open(LOG, "w") as file:
-        file.writelines(NOTES)
 
 
 # uWSGI handles signals itself.

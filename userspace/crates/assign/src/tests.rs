@@ -178,6 +178,9 @@ fn what_was_served_long_ago_is_forgotten() {
     }
 }
 
+/// From this on, numbers are those of children.
+const CHILD: u64 = 1 << 32;
+
 /// A loop through which requests pass, `in_hand` at a time. In each turn it reads the questions and answers that have
 /// come, asks for the sake of the questions in the order that `reorder` gives them, and passes the answers on. It
 /// answers every `own`th request itself, and asks for its own sake as often. The request of child `id` is `id - CHILD`.
@@ -233,9 +236,6 @@ fn proxy(
     }
     (served, made)
 }
-
-/// From this on, numbers are those of children.
-const CHILD: u64 = 1 << 32;
 
 fn right_in_order(assigned: &[Assigned]) -> usize {
     assigned.iter().filter(|one| one.child == CHILD + one.parent).count()

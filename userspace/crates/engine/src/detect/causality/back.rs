@@ -85,8 +85,7 @@ impl Back {
     pub(super) fn given(&self, world: &World) -> Given {
         let given = || self.to.iter().map(|(id, _)| given_next(world, *id, self.woken_ns));
         let is_answer = |given: &Given| matches!(given, Given::Answer { .. });
-        let not_yet =
-            || given().find(|given| matches!(given, Given::NotYet | Given::NotYetInOrder));
+        let not_yet = || given().find(|given| *given == Given::NotYet);
         given().find(is_answer).or_else(not_yet).unwrap_or(Given::Nothing)
     }
 }
