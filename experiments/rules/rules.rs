@@ -13,10 +13,12 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::{ensure, Context, Result};
 use rpcprobe::attribute::{self, Given, EVENTS, MANIFEST};
 use rpcprobe::capture::manifest::Manifest;
+use rpcprobe::engine::detect::InferredParents;
 use rpcprobe::laws::check_exclusive;
 use rpcprobe::model::{check_conservation, Category, Evidence, Request, Rule, Segment, Segments};
 
@@ -28,6 +30,8 @@ const SMALL: f64 = 0.001;
 /// A capture, attributed with one set of rules.
 struct Answers {
     requests: Vec<(Request, Vec<Segment>)>,
+    /// Parents that another pass has to know.
+    inferred: InferredParents,
     /// Least CPU time of the walking thread.
     cpu_ns: u64,
 }
@@ -83,6 +87,7 @@ fn thread_cpu_ns() -> Result<u64> {
 fn attributed(dir: &Path, given: &Given<'_>, times: u32) -> Result<Answers> {
     let mut answers = Answers {
         requests: Vec::new(),
+        inferred: InferredParents::default(),
         cpu_ns: u64::MAX,
     };
     for _ in 0..times {
@@ -93,10 +98,11 @@ fn attributed(dir: &Path, given: &Given<'_>, times: u32) -> Result<Answers> {
         };
         let events = BufReader::with_capacity(1 << 20, File::open(dir.join(EVENTS))?);
         let before_ns = thread_cpu_ns()?;
-        attribute::pass(events, given, &mut sink)
+        let tally = attribute::pass(events, given, &mut sink)
             .with_context(|| dir.join(EVENTS).display().to_string())?;
         answers.cpu_ns = answers.cpu_ns.min(thread_cpu_ns()? - before_ns);
         answers.requests = requests;
+        answers.inferred = tally.inferred;
     }
     for (request, segments) in &answers.requests {
         if let Err(fault) = check_conservation(request, segments) {
@@ -248,8 +254,14 @@ fn study(dir: &Path, times: u32, out: &mut impl Write) -> Result<Told> {
     let bytes = fs::read(dir.join(MANIFEST))
         .with_context(|| format!("cannot read {}", dir.join(MANIFEST).display()))?;
     let manifest: Manifest = serde_json::from_slice(&bytes)?;
-    let given = Given::of(&manifest);
-    let whole = attributed(dir, &given, times)?;
+    let mut given = Given::of(&manifest);
+    let mut whole = attributed(dir, &given, times)?;
+    // Like an attribution, which makes another pass that knows the inferred parents.
+    let parents = Rc::new(std::mem::take(&mut whole.inferred));
+    if !parents.is_empty() {
+        given.parents = Some(&parents);
+        whole = attributed(dir, &given, times)?;
+    }
     let requests = counted(&whole).count() as u64;
     let all = sum(&whole, |_| true);
     let name = dir

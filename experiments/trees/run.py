@@ -8,7 +8,9 @@ are known from the methods, which the engine does not use. Only the front end is
 
 A row is one front end and one number of connections: the number of requests behind it; how many of
 them name a parent as sure, as likely and as guessed, each with the number of wrong parents; and the
-share that names a parent. Last, the requests found of those sent.
+share that names a parent. Then how much of the time that the front end waited for the server behind it is told as
+such (idle.peer) in the request for which it waited; and which part of the requests' time is told as such,
+but the front end asked nothing for them then. Last, the requests found of those sent.
 
   nginx       proxy_pass, a connection for each request; nginx-keep: kept connections
   haproxy     one thread, kept connections; haproxy-threads: two threads
@@ -309,7 +311,57 @@ def judged(directory):
     return children, asked[0]
 
 
-def told(label, children, asked, made):
+def waited(directory):
+    """How long the requests behind the front end were waited for [ns]; how much of that is told as a
+    wait for the peer in the request with the same number; how much more is told as such; and the
+    latency of these requests."""
+    tables = [str(directory / name) for name in ("segments.parquet", "requests.parquet")]
+    waits = duckdb.execute(
+        """with r as (select *, regexp_extract(method, '/[rb]/(\\d+)', 1) as number from read_parquet($2))
+           select r.number, r.client_pid is not null as is_behind, s.start_ns, s.start_ns + s.duration_ns
+           from read_parquet($1) s join r using (request_id)
+           where s.category = 'idle.peer' and r.number <> '' and r.complete
+                 and (r.client_pid is null) <> (r.server_pid is null)
+           order by s.start_ns""",
+        tables,
+    ).fetchall()
+    behind, before = {}, {}
+    for number, is_behind, *span in waits:
+        (behind if is_behind else before).setdefault(number, []).append(span)
+    all_ns = told_ns = other_ns = 0
+    for number in {*behind, *before}:
+        theirs, ours = behind.get(number, []), before.get(number, [])
+        all_ns += sum(end_ns - start_ns for start_ns, end_ns in theirs)
+        told_ns += sum(within_ns(span, ours) for span in theirs)
+        other_ns += sum(
+            end_ns - start_ns - within_ns((start_ns, end_ns), joined(theirs))
+            for start_ns, end_ns in ours
+        )
+    latency_ns = duckdb.execute(
+        """select coalesce(sum(latency_ns), 0) from read_parquet($1)
+           where client_pid is null and complete and method like '%/r/%'""",
+        tables[1:],
+    ).fetchone()
+    return all_ns, told_ns, other_ns, int(latency_ns[0])
+
+
+def within_ns(span, spans):
+    """How much of a span lies in the others, which do not overlap [ns]."""
+    return sum(max(0, min(span[1], end_ns) - max(span[0], start_ns)) for start_ns, end_ns in spans)
+
+
+def joined(spans):
+    """Spans, sorted by their begins, with those that overlap made one."""
+    whole = []
+    for start_ns, end_ns in spans:
+        if whole and start_ns <= whole[-1][1]:
+            whole[-1][1] = max(whole[-1][1], end_ns)
+        else:
+            whole.append([start_ns, end_ns])
+    return whole
+
+
+def told(label, children, asked, made, waits):
     def of(certainty):
         right = [bool(is_right) for told, is_right in children if told == certainty]
         return len(right), len(right) - sum(right)
@@ -318,7 +370,9 @@ def told(label, children, asked, made):
     shown = "".join(f"{count:8}{wrong:7}" for count, wrong in cells)
     given = sum(count for count, _ in cells)
     share = 100 * given / max(1, len(children))
-    print(f"{label:26}{len(children):8}{shown}{share:9.1f} %   {asked}/{made}", flush=True)
+    all_ns, told_ns, other_ns, latency_ns = waits
+    waited = f"{100 * told_ns / max(1, all_ns):9.1f} %{100 * other_ns / max(1, latency_ns):7.2f} %"
+    print(f"{label:26}{len(children):8}{shown}{share:9.1f} %{waited}   {asked}/{made}", flush=True)
     (_, sure_wrong), (likely, likely_wrong), _ = cells
     return sure_wrong == 0 and likely_wrong <= MOST_LIKELY_AND_WRONG * likely and asked == made
 
@@ -346,7 +400,10 @@ def main():
         "guessed",
         "wrong",
     )
-    print("{:26}{:>8}{:>8}{:>7}{:>8}{:>7}{:>8}{:>7}".format(*head) + "    parent   found")
+    print(
+        "{:26}{:>8}{:>8}{:>7}{:>8}{:>7}{:>8}{:>7}".format(*head)
+        + "    parent     waited     more   found"
+    )
     good = True
     for front in options.front or FRONTS:
         for connections in map(int, options.connections.split(",")):
@@ -362,7 +419,8 @@ def main():
                         print(f"{front}: skipped, what it is written in is missing")
                         break
                 children, asked = judged(directory / "capture")
-            good &= told(f"{front}, {connections}", children, asked, options.requests)
+            waits = waited(directory / "capture")
+            good &= told(f"{front}, {connections}", children, asked, options.requests, waits)
     sys.exit(not good)
 
 

@@ -12,11 +12,11 @@ use std::thread;
 
 use anyhow::{ensure, Context, Result};
 
-use crate::assign::Assigned;
 use crate::capture::manifest::{Loss, Manifest, Scope, Warning};
 use crate::capture::reader::Reader;
 use crate::engine::classify::syscall;
 use crate::engine::decode::decode;
+use crate::engine::detect::InferredParents;
 use crate::engine::event::{Event, What};
 use crate::engine::ownership::ledger::Account;
 use crate::engine::processor::Processor;
@@ -66,17 +66,20 @@ pub fn attribute(
     choices: Choices,
     told: bool,
 ) -> Result<()> {
-    let events = dir.open_file(EVENTS)?;
-    let mut attempt = |events: File, no_fallback: bool| {
-        let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
-        let progress = Progress::of(Work::Attributing, size_bytes, told);
-        let input = BufReader::with_capacity(1 << 20, progress.counted(events));
-        write_tables(dir, manifest, input, choices, no_fallback)
+    let mut learned = Learned::default();
+    let written = loop {
+        let written = dir.open_file(EVENTS).and_then(|events| {
+            let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
+            let progress = Progress::of(Work::Attributing, size_bytes, told);
+            let input = BufReader::with_capacity(1 << 20, progress.counted(events));
+            write_tables(dir, manifest, input, choices, &learned)
+        });
+        match written {
+            Ok(None) => break Ok(()),
+            Ok(Some(more)) => learned = more,
+            Err(error) => break Err(error),
+        }
     };
-    let mut written = attempt(events, false);
-    if written.as_ref().is_err_and(|error| error.is::<FallbackGiven>()) {
-        written = dir.open_file(EVENTS).and_then(|events| attempt(events, true));
-    }
     // The manifest is put in place first: missing tables are noticed, missing figures are not.
     let mut names = vec![MANIFEST, REQUESTS, SEGMENTS, THREADS];
     names.extend(has_stacks(manifest).then_some(STACKS));
@@ -131,13 +134,24 @@ pub(crate) fn tmp(name: &str) -> String {
     format!("{name}.tmp")
 }
 
+/// What a pass over the events has shown that the pass itself could not use.
+#[derive(Debug, Default)]
+struct Learned {
+    /// See [`FallbackGiven`].
+    no_fallback: bool,
+    /// See [`Given::parents`].
+    parents: Option<Rc<InferredParents>>,
+}
+
+/// Makes one pass over the events and writes the tables. Returns what another pass has to know, which then writes them
+/// anew.
 fn write_tables(
     dir: &OutputDir,
     manifest: &mut Manifest,
     input: impl Read + Send,
     choices: Choices,
-    no_fallback: bool,
-) -> Result<()> {
+    learned: &Learned,
+) -> Result<Option<Learned>> {
     let unwritten = || format!("cannot write the tables of {}", dir.path().display());
     let mut files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
     let [requests, segments] = [files[0].try_clone()?, files[1].try_clone()?].map(BufWriter::new);
@@ -157,7 +171,8 @@ fn write_tables(
     let given = Given {
         symbols: Some(&symbols),
         allow_truncated,
-        no_fallback,
+        no_fallback: learned.no_fallback,
+        parents: learned.parents.as_ref(),
         every_piece,
         ..Given::of(manifest)
     };
@@ -167,16 +182,23 @@ fn write_tables(
     let passed = pass_with(input, &given, &mut sink, &mut book);
     // Checked first: the reason why writing failed is more useful than the fact that it failed.
     let written = behind.finish().with_context(unwritten)?;
-    let tally = passed.map_err(|error| match error.is::<Interrupted>() {
-        true => error,
-        false => error.context(dir.path().join(EVENTS).display().to_string()),
-    })?;
-    let assigned = written.numbers.assigned(&tally.assigned);
-    if written.numbers.any_parent || !assigned.is_empty() {
+    let tally = match passed {
+        Ok(tally) if tally.inferred.is_empty() => tally,
+        Ok(Tally { inferred, .. }) => {
+            let parents = Some(Rc::new(inferred));
+            return Ok(Some(Learned { parents, ..*learned }));
+        }
+        Err(error) if error.is::<FallbackGiven>() => {
+            return Ok(Some(Learned { no_fallback: true, parents: None }));
+        }
+        Err(error) if error.is::<Interrupted>() => return Err(error),
+        Err(error) => return Err(error.context(dir.path().join(EVENTS).display().to_string())),
+    };
+    if written.numbers.any_parent {
         interrupt::check()?;
         let to = create_tmp(dir, REQUESTS)?;
         let from = std::mem::replace(&mut files[0], to.try_clone()?);
-        output::renumber_parents(from, to, |id| written.numbers.of_parent(id), &assigned)
+        output::renumber_parents(from, to, |id| written.numbers.of_parent(id))
             .with_context(unwritten)?;
     }
     // Some file systems report only now that there is no room.
@@ -226,7 +248,7 @@ fn write_tables(
         let written = output::write_stacks(file.try_clone()?, &tally.stacks);
         written.and_then(|()| Ok(file.sync_data()?)).with_context(unwritten)?;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Counts from one pass over the events.
@@ -252,8 +274,8 @@ pub struct Tally {
     /// The stacks that segments refer to.
     pub stacks: Stacks,
     sampling: Sampling,
-    /// Parents inferred from the times of all requests, by the engine's ids.
-    pub assigned: Vec<Assigned>,
+    /// Parents inferred from the steps of all requests, for another pass that knows them ([`Given::parents`]).
+    pub inferred: InferredParents,
     /// Traced processes that set up or entered an io_uring, as `comm/pid`.
     pub io_uring: BTreeSet<String>,
     /// Traced processes with encrypted connections, likewise.
@@ -284,6 +306,8 @@ pub struct Given<'a> {
     pub allow_truncated: bool,
     /// Leave out turns on standard input and output, because there are other requests: see [`FallbackGiven`].
     pub no_fallback: bool,
+    /// Parents that a pass before has inferred.
+    pub parents: Option<&'a Rc<InferredParents>>,
     /// The `--request` rules: what to look for.
     pub requests: &'a [Rule],
     /// Report requests of many pieces piece by piece.
@@ -379,6 +403,9 @@ fn pass_with(
     if given.no_fallback {
         engine.leave_out_fallback();
     }
+    if let Some(parents) = given.parents {
+        engine.know_parents(Rc::clone(parents));
+    }
     if let Some(rule) = given.without {
         engine.leave_out(rule);
     }
@@ -417,7 +444,7 @@ fn pass_with(
     tally.wakes_restored = engine.world.restored_wakes;
     tally.steal_unplaced_ns = engine.world.steal_unplaced_ns;
     tally.truncated_at = end.truncated_at;
-    tally.assigned = engine.assigned();
+    tally.inferred = engine.infer_parents();
     tally.stacks = std::mem::take(&mut engine.world.stacks);
     Ok(tally)
 }

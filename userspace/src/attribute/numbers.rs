@@ -4,11 +4,8 @@
 //! asked for. The engine names a parent before it has detected it, so those ids are remembered until all rows are
 //! known.
 
-use std::collections::HashMap;
-
 use rustc_hash::FxHashMap;
 
-use crate::assign::Assigned;
 use crate::engine::detect::is_ahead;
 use crate::model::Request;
 use crate::output::ParentRow;
@@ -17,7 +14,7 @@ use crate::output::ParentRow;
 #[derive(Debug, Default)]
 pub struct Numbers {
     given: u64,
-    /// Rows by the engine's ids: of requests that others may name, and of requests whose parent is not known otherwise.
+    /// Rows of the requests that others may name, by the engine's ids.
     of_parents: FxHashMap<u64, ParentRow>,
     /// Whether any request has a parent.
     pub any_parent: bool,
@@ -34,14 +31,6 @@ impl Numbers {
         }
         request.request_id = self.given;
         self.any_parent |= request.parent_request_id.is_some();
-    }
-
-    /// Returns the rows of the parents that were inferred from the times of all requests, by the numbers of their
-    /// children.
-    pub fn assigned(&self, all: &[Assigned]) -> HashMap<u64, ParentRow> {
-        let rows =
-            |one: &Assigned| Some((self.of_parent(one.child)?.number, self.of_parent(one.parent)?));
-        all.iter().filter_map(rows).collect()
     }
 
     /// Returns the row of the request with this engine id, if it has one.

@@ -1,9 +1,13 @@
 //! Small traces of servers that send requests to servers, with answers derived by hand: which request each of these is
 //! made for.
 
+use std::rc::Rc;
+
 use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::laws::check_parents;
-use rpcprobe::model::{Certainty, Request};
+use rpcprobe::model::{Category, Certainty, Evidence, Request, Segment};
+use rpcprobe::records::WAKING_SOFTIRQ;
 
 use super::connection::Connection;
 use super::story::*;
@@ -108,10 +112,33 @@ impl Proxy {
         self.takes(2, 210);
     }
 
+    /// The server polls, and sleeps meanwhile.
+    fn rests(&mut self, (from_ns, to_ns): (u64, u64)) {
+        self.s.switch_in(from_ns, 1, 20, IDLE, ASLEEP, (POLL, from_ns - 1), None);
+        self.s.wake(to_ns, 1, IDLE, 20, WAKING_SOFTIRQ);
+        self.s.switch(to_ns + 1, 1, IDLE, 20, RUNNABLE);
+        self.s.call(1, 20, POLL, (from_ns - 1, to_ns + 2), 1);
+    }
+
     /// For the request that the server sends at `asked_ns`: the client it is made for, how sure this is, and whether it
     /// is detached.
     fn told(&self, asked_ns: u64) -> Option<(usize, Certainty, bool)> {
-        let requests = self.s.requests();
+        self.told_in(&self.s.requests(), asked_ns)
+    }
+
+    /// What a pass says that knows the parents inferred by one before: for each, the connection on which the server
+    /// asked first, and that on which its parent came.
+    fn knowing(&self, inferred: &[(usize, usize)]) -> Answers {
+        let question = |c: &Connection| (c.there, 0);
+        let parents = inferred.iter().map(|(child, parent)| {
+            (question(&self.backs[*child]), question(&self.fronts[*parent]))
+        });
+        let mut engine = Engine::new(4, 0, Rates::default());
+        engine.know_parents(Rc::new(parents.collect()));
+        explain_with(engine, &self.s.events())
+    }
+
+    fn told_in(&self, requests: &Answers, asked_ns: u64) -> Option<(usize, Certainty, bool)> {
         check_parents(requests.iter().map(|(request, _)| request)).expect("parents");
         let by =
             |request: &Request, tid: u32| request.client.as_ref().is_some_and(|c| c.tid == tid);
@@ -265,4 +292,74 @@ fn what_its_parent_did_not_wait_for_is_detached() {
     p.answers(1, 220);
     p.client_hears(1, 230);
     assert_eq!([120, 160, 200].map(|ns| p.parent(ns)), [Some((0, true)), None, Some((1, false))]);
+}
+
+/// The server rests between reading two requests and asking the untraced server, and again before it answers both:
+/// nothing it does shows for which of them it asked.
+fn asked_between_rests() -> Proxy {
+    let mut p = Proxy::taken_from_both();
+    p.rests((120, 130));
+    p.asks(0, 140);
+    p.s.arrives(p.backs[0].back, 4, 160);
+    p.rests((148, 161));
+    p.hears(0, 170);
+    p.rests((178, 190));
+    p.answers(0, 200);
+    p.answers(1, 210);
+    p.client_hears(0, 220);
+    p.client_hears(1, 230);
+    p
+}
+
+/// What the server worked and waited for, and whether that is modelled, in the request of the second client.
+#[test]
+fn what_the_steps_of_all_requests_show_is_known_in_the_next_pass() {
+    let p = asked_between_rests();
+    assert_eq!(p.certainty(140), None);
+    let answers = p.knowing(&[(0, 1)]);
+    assert_eq!(p.told_in(&answers, 140), Some((1, Certainty::Guessed, false)));
+    let (_, segments) = answers.iter().find(|(row, _)| row.start_ns == 105).expect("it");
+    let answer = "
+        131-132 server kernel.poll
+        132-140 server user
+        140-143 server kernel.tcp
+        143-147 server user
+        147-148 server kernel.poll
+        148-160 server idle.peer
+        160-161 server queue.socket (asleep)
+        161-162 server runqueue.wakeup by idle
+        162-163 server kernel.poll
+        163-170 server user
+        170-173 server kernel.tcp
+        173-177 server user
+        177-178 server kernel.poll
+    ";
+    let (from_ns, to_ns) = (131, 178);
+    let inside = |of: &&Segment| of.start_ns >= from_ns && of.end_ns() <= to_ns;
+    let inside: Vec<Segment> = segments.iter().filter(inside).cloned().collect();
+    assert_eq!(table(&inside), expected(answer));
+    let measured = inside.iter().filter(|of| of.evidence == Evidence::Measured);
+    let measured: Vec<_> = measured.map(|of| of.start_ns).collect();
+    assert_eq!(measured, [0; 0], "inferred, as the parent is");
+    // Nothing of the other request is told as waiting for what was not asked for it.
+    let (_, others) = answers.iter().find(|(row, _)| row.start_ns == 100).expect("it");
+    assert!(!others.iter().any(|of| of.category == Category::QueueSocket && of.start_ns == 160));
+}
+
+#[test]
+fn what_evidence_shows_stays_and_a_parent_is_one_that_was_served_then() {
+    let p = asked_between_rests();
+    let third = p.knowing(&[(0, 2)]);
+    assert_eq!(p.told_in(&third, 140), None, "the third client asks later");
+    let mut p = Proxy::asked_by_both();
+    p.takes(0, 110);
+    p.asks(0, 120);
+    p.takes(1, 130);
+    p.hears(0, 140);
+    p.answers(0, 150);
+    p.client_hears(0, 160);
+    p.answers(1, 170);
+    p.client_hears(1, 180);
+    assert_eq!(p.certainty(120), Some((0, Certainty::Sure)));
+    assert_eq!(p.told_in(&p.knowing(&[(0, 1)]), 120), Some((0, Certainty::Sure, false)));
 }

@@ -267,6 +267,7 @@ fn hostile_event_files_do_no_harm() {
                 attached_ns: (at.index(3) == 1).then_some(start_ns + 100_000),
                 allow_truncated,
                 no_fallback: false,
+                parents: None,
                 memory_bytes: None,
                 requests: &[],
                 without: None,

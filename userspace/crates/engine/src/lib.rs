@@ -30,11 +30,12 @@ mod told_again;
 pub mod walk;
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use anyhow::Result;
 
 pub use calibration::Rates;
-use detect::{Detector, Found, KnownTarget};
+use detect::{Detector, Found, InferredParents, KnownTarget};
 use effort::Effort;
 use event::{Event, What};
 pub use fallback::FallbackGiven;
@@ -42,7 +43,6 @@ use fallback::{Fallback, HeldBack};
 use held_back::{Left, Unsent};
 use ownership::claims::{Claimant, Claims};
 use ownership::ledger::{Account, Ledger};
-use rpcprobe_assign::Assigned;
 use rpcprobe_model::request_filter::Wanted;
 use rpcprobe_model::{Reason, Request, Rule, Segments};
 use timeline::retention::Held;
@@ -176,6 +176,11 @@ impl Engine {
         self.detector.leave_out_fallback();
     }
 
+    /// Sets the parents that a pass over the same events has inferred. This pass infers none.
+    pub fn know_parents(&mut self, inferred: Rc<InferredParents>) {
+        self.detector.know_parents(inferred);
+    }
+
     /// Keeps no more events for any request than fit into the part of `bytes` that they may take.
     pub fn limit_memory(&mut self, bytes: u64) {
         let events = bytes / HISTORY_PART / EVENT_BYTES;
@@ -269,9 +274,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Parents of requests without other evidence, inferred from the times of all requests; after [`Engine::finish`].
-    pub fn assigned(&mut self) -> Vec<Assigned> {
-        self.detector.assigned()
+    /// Parents without firm evidence, inferred from the steps of all requests; after [`Engine::finish`]. Ownership
+    /// depends on parents, so another pass has to be made that knows them ([`Engine::know_parents`]).
+    pub fn infer_parents(&mut self) -> InferredParents {
+        self.detector.infer_parents()
     }
 
     /// The accounts of threads that are gone, closed since the last call.

@@ -1,7 +1,6 @@
 //! Fills in the parents of requests when their rows are known: a parent's row comes after the rows of the requests that
 //! it waited for.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::sync::Arc;
@@ -12,8 +11,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-use super::requests::{schema, DETACHED, ID, LATENCY, PARENT, PARENT_CERTAINTY, START};
-use rpcprobe_model::Certainty;
+use super::requests::{schema, DETACHED, LATENCY, PARENT, PARENT_CERTAINTY, START};
 
 use super::{file_writer, told, write_batch, BATCH_ROWS, REQUESTS_FILE, REQUESTS_HELD_BYTES};
 
@@ -27,9 +25,8 @@ pub struct ParentRow {
 }
 
 /// Copies a finished file of requests and replaces the ids of parents: `row_of` returns the row of the request that an
-/// id stands for, if there is one. `guessed` holds the parents of further requests, by the numbers of the children's
-/// rows. A request that does not begin within its parent gets no parent. A request that ends after its parent is
-/// detached.
+/// id stands for, if there is one. A request that does not begin within its parent gets no parent. A request that ends
+/// after its parent is detached.
 ///
 /// # Errors
 /// When `from` cannot be read or `to` cannot be written.
@@ -37,7 +34,6 @@ pub fn renumber_parents(
     from: File,
     to: impl Write + Send + 'static,
     row_of: impl Fn(u64) -> Option<ParentRow>,
-    guessed: &HashMap<u64, ParentRow>,
 ) -> Result<()> {
     let row_of = |id: i64| row_of(u64::try_from(id).ok()?);
     let renumber = || -> Result<()> {
@@ -50,23 +46,19 @@ pub fn renumber_parents(
             schema.index_of(DETACHED)?,
         ];
         let [start_at, latency_at] = [schema.index_of(START)?, schema.index_of(LATENCY)?];
-        let number_at = schema.index_of(ID)?;
         let mut writer = file_writer(Box::new(to), schema.clone())?;
         let reader = ParquetRecordBatchReaderBuilder::try_new(from)?;
         for batch in reader.with_batch_size(BATCH_ROWS).build()? {
             let mut columns = batch?.columns().to_vec();
             let ints = |at: usize| columns[at].as_primitive::<Int64Type>();
             let (parents, starts, latencies) = (ints(parent_at), ints(start_at), ints(latency_at));
-            let numbers = ints(number_at);
             let detached = columns[detached_at].as_boolean();
             let window = |row: usize| {
                 let start_ns = u64::try_from(starts.value(row)).ok()?;
                 Some((start_ns, start_ns.saturating_add(u64::try_from(latencies.value(row)).ok()?)))
             };
-            let guess = |row: usize| guessed.get(&u64::try_from(numbers.value(row)).ok()?).copied();
             let linked = |row: usize| {
-                let told = || parents.is_valid(row).then(|| row_of(parents.value(row))).flatten();
-                let parent = guess(row).or_else(told)?;
+                let parent = parents.is_valid(row).then(|| row_of(parents.value(row))).flatten()?;
                 let (start_ns, end_ns) = window(row)?;
                 let within = parent.start_ns <= start_ns && start_ns <= parent.end_ns;
                 let late = detached.value(row) || parent.end_ns < end_ns;
@@ -77,10 +69,7 @@ pub fn renumber_parents(
             let late = linked.iter().map(|link| Some(link.is_some_and(|(_, late)| late)));
             let late: BooleanArray = late.collect();
             let certainties = columns[certainty_at].as_string::<i32>().iter().enumerate();
-            let certainties = certainties.map(|(row, name)| {
-                let name = guess(row).map_or(name, |_| Some(Certainty::Guessed.name()));
-                name.filter(|_| linked[row].is_some())
-            });
+            let certainties = certainties.map(|(row, name)| name.filter(|_| linked[row].is_some()));
             columns[certainty_at] = Arc::new(certainties.collect::<StringArray>());
             columns[parent_at] = Arc::new(of_parents);
             columns[detached_at] = Arc::new(late);
@@ -97,11 +86,10 @@ pub fn renumber_parents(
 mod tests {
     use super::super::{read_requests, Writer};
     use super::*;
-    use rpcprobe_model::{Kind, Request, Segments};
+    use rpcprobe_model::{Certainty, Kind, Request, Segments};
 
     /// 10,000 requests of 5 ns that begin every 10 ns. One quarter each has no parent, a parent whose window covers all
-    /// requests, a parent that ended in the middle of the 2,002nd request, and a parent that is in no row. Two requests
-    /// without a parent get a guessed parent, which ended before the second of them begins.
+    /// requests, a parent that ended in the middle of the 2,002nd request, and a parent that is in no row.
     #[test]
     fn only_parents_change() {
         let directory = tempfile::tempdir().unwrap();
@@ -125,8 +113,7 @@ mod tests {
             _ => None,
         };
         let (from, to) = (File::open(at("first")).unwrap(), File::create(at("second")).unwrap());
-        let guessed = [4, 8].map(|child| (child, ParentRow { number: 9, start_ns: 0, end_ns: 60 }));
-        renumber_parents(from, to, row_of, &guessed.into()).unwrap();
+        renumber_parents(from, to, row_of).unwrap();
         let (first, second) = (read_requests(&at("first")), read_requests(&at("second")));
         let mut expected = first.unwrap();
         for row in &mut expected {
@@ -139,10 +126,6 @@ mod tests {
                 _ => None,
             };
             request.parent_certainty = request.parent_request_id.map(|_| Certainty::Sure);
-            if request.request_id == 4 {
-                (request.parent_request_id, request.parent_certainty) =
-                    (Some(9), Some(Certainty::Guessed));
-            }
             request.detached = request.request_id == 2_002;
         }
         assert_eq!(expected[2_001].request.parent_request_id, Some(9_999));

@@ -5,13 +5,12 @@ use rustc_hash::FxHashMap;
 
 use crate::detect::causality::Causality;
 use crate::detect::children::Children;
-use crate::detect::families::Families;
+use crate::detect::families::{Families, InferredParents};
 use crate::detect::found::Found;
 use crate::detect::roles::Roles;
 use crate::event::Object;
 use crate::timeline::retention::Held;
 use crate::timeline::{ThreadId, World};
-use rpcprobe_assign::Assigned;
 use rpcprobe_model::request_filter::Wanted;
 
 #[derive(Default)]
@@ -99,8 +98,10 @@ impl Book {
     pub(super) fn take_found(&mut self, world: &World) -> Vec<Box<Found>> {
         let mut found = std::mem::take(&mut self.found);
         found.retain(|found| self.gives(world, found));
-        for found in &found {
-            self.families.note(world, found, &self.causality);
+        if !self.causality.knows_inferred() {
+            for found in &found {
+                self.families.note(world, found, &self.causality);
+            }
         }
         // If a request began before the capture, it may not have been known which end asks.
         let attached_ns = self.attached_ns.unwrap_or(0);
@@ -110,9 +111,9 @@ impl Book {
         found
     }
 
-    /// Parents of requests without other evidence, inferred from the times of all requests.
-    pub(super) fn assigned(&mut self) -> Vec<Assigned> {
-        self.families.assign()
+    /// Parents without firm evidence, inferred from the steps of all requests. None if a pass before inferred them.
+    pub(super) fn infer_parents(&mut self) -> InferredParents {
+        std::mem::take(&mut self.families).infer()
     }
 
     pub(super) fn take_fallback(&mut self, world: &World) -> Vec<Box<Found>> {

@@ -7,16 +7,19 @@
 //! make it. Without evidence, the parent is the program in whose life the request lies, if there is one.
 //!
 //! The invariant: a child begins between its parent's receipt and its parent's answer. It is checked when the child
-//! is found ([`Causality::parent_of`]), and once more where rows are written (`attribute/numbers.rs`).
+//! is found ([`Causality::serving`]), and once more where rows are written (`attribute/numbers.rs`).
 
 mod back;
 mod evidence;
 mod services;
 
+use std::rc::Rc;
+
 use rustc_hash::FxHashMap;
 
+use crate::detect::families::InferredParents;
 use crate::detect::found::Found;
-use crate::detect::ids::{Asked, Ids, Parent};
+use crate::detect::ids::{Asked, Ids, Link, Parent};
 use crate::detect::lifecycle::{Clock, Patience};
 use crate::detect::programs::Programs;
 use crate::event::Object;
@@ -53,6 +56,8 @@ pub(super) struct Causality {
     pub(super) ids: Ids,
     pub(super) programs: Programs,
     pub(super) services: Services,
+    /// Set if a pass before inferred parents.
+    inferred: Option<Rc<InferredParents>>,
     /// By the channel on which the answer comes.
     asked: FxHashMap<Object, History<AskedOn>>,
 }
@@ -351,32 +356,38 @@ impl Causality {
         told.any(|link| link.id == id)
     }
 
-    /// The parent of a request with the given window: the request for which it seemed to be made, if it began while
-    /// that request was served. Otherwise the program in whose life it lies, unless it was made for a question that was
-    /// not reported.
-    pub(super) fn parent_of(
+    pub(super) fn know_inferred(&mut self, inferred: Rc<InferredParents>) {
+        self.inferred = Some(inferred);
+    }
+
+    /// Whether a pass before has inferred parents.
+    pub(super) fn knows_inferred(&self) -> bool {
+        self.inferred.is_some()
+    }
+
+    /// The question for which a request was made, as a pass before has inferred from the steps of all requests.
+    pub(super) fn inferred(&self, found: &Found) -> Option<Link> {
+        let of = *self.inferred.as_ref()?.get(&found.question()?)?;
+        self.services.link(of)
+    }
+
+    /// The request for which another with the given window seems to be made, if that one began while it was served.
+    pub(super) fn serving(&self, link: Link, (start_ns, end_ns): (u64, u64)) -> Option<Parent> {
+        let named = self.services.named(&link.asked).filter(|named| named.id == link.id)?;
+        let within = named.received_ns <= start_ns
+            && named.answered_ns.is_none_or(|answered_ns| start_ns <= answered_ns);
+        let detached = named.answered_ns.is_some_and(|answered_ns| answered_ns < end_ns);
+        within.then_some(Parent { id: named.id, detached })
+    }
+
+    /// The program of a process in whose life a window lies.
+    pub(super) fn program_around(
         &mut self,
         world: &World,
-        judged: Judged,
-        program: Option<ProcessId>,
-        (start_ns, end_ns): (u64, u64),
-    ) -> Option<(Parent, Certainty)> {
-        let link = match judged {
-            Judged::For { link, certainty } => Some((link, certainty)),
-            Judged::Nobody => None,
-            Judged::Untold => return None,
-        };
-        let served = link.and_then(|(link, certainty)| {
-            let named = self.services.named(&link.asked).filter(|named| named.id == link.id)?;
-            let within = named.received_ns <= start_ns
-                && named.answered_ns.is_none_or(|answered_ns| start_ns <= answered_ns);
-            let detached = named.answered_ns.is_some_and(|answered_ns| answered_ns < end_ns);
-            within.then_some((Parent { id: named.id, detached, serves: true }, certainty))
-        });
-        served.or_else(|| {
-            let around = self.programs.around(world, program?, (start_ns, end_ns), &mut self.ids);
-            around.map(|parent| (parent, Certainty::Sure))
-        })
+        process: ProcessId,
+        window: (u64, u64),
+    ) -> Option<Parent> {
+        self.programs.around(world, process, window, &mut self.ids)
     }
 
     /// When a found request was served, if it may be a parent.

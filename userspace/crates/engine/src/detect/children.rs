@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::detect::causality::{Asking, Causality, Judged, NotYet};
 use crate::detect::found::Found;
-use crate::detect::ids::{as_ahead, Asked};
+use crate::detect::ids::Asked;
 use crate::detect::lifecycle::{Clock, Patience};
 use crate::ownership::adjacent::Progress;
 use crate::timeline::retention::Held;
@@ -205,25 +205,39 @@ fn judged(
     }
 }
 
+/// The request with its parent: the request for which evidence shows that it was made, or all requests together
+/// ([`Causality::inferred`]), if it began while that was served; otherwise the program in whose life it lies. What the
+/// steps of all requests show replaces what evidence only guesses.
 fn with_parent(
     world: &World,
     mut found: Box<Found>,
     judged: Judged,
     causality: &mut Causality,
 ) -> Box<Found> {
-    let request = &mut found.request;
+    let request = &found.request;
     let window = (request.start_ns, request.start_ns.saturating_add(request.latency_ns));
-    let parent = causality.parent_of(world, judged, found.made_for.program, window);
-    let served = parent.is_some_and(|(parent, _)| parent.serves);
-    if let (Judged::For { link, certainty }, true) = (judged, served) {
-        found.made_for.sake = Some((link.asked, certainty == Certainty::Sure));
-    }
+    let by_evidence = match judged {
+        Judged::For { link, certainty } => Some((link, certainty)),
+        Judged::Nobody | Judged::Untold => None,
+    };
     let asked = found.made_for.asking.is_some() && !matches!(judged, Judged::Untold);
-    found.made_for.orphan = asked && !served;
-    if asked && (!served || parent.is_some_and(|(_, certainty)| certainty == Certainty::Guessed)) {
-        request.request_id = as_ahead(request.request_id);
-    }
+    let by_all = causality.inferred(&found).filter(|_| asked);
+    let by_all = by_all.map(|link| (link, Certainty::Guessed));
+    let is_firm = by_evidence.is_some_and(|(_, certainty)| certainty != Certainty::Guessed);
+    let each = if is_firm { [by_evidence, by_all] } else { [by_all, by_evidence] };
+    let served = each
+        .into_iter()
+        .flatten()
+        .find_map(|(link, certainty)| Some((link, causality.serving(link, window)?, certainty)));
+    found.made_for.sake =
+        served.map(|(link, _, certainty)| (link.asked, certainty == Certainty::Sure));
+    found.made_for.orphan = asked && served.is_none();
+    let parent = served.map(|(_, parent, certainty)| (parent, certainty)).or_else(|| {
+        let program = found.made_for.program.filter(|_| !matches!(judged, Judged::Untold))?;
+        Some((causality.program_around(world, program, window)?, Certainty::Sure))
+    });
     if let Some((parent, certainty)) = parent {
+        let request = &mut found.request;
         request.parent_request_id = Some(parent.id);
         request.parent_certainty = Some(certainty);
         request.detached = parent.detached;

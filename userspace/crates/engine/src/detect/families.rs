@@ -1,20 +1,29 @@
-//! What each process served, and what it asked others. In the end, parents without other evidence are inferred from the
-//! times of all requests ([`rpcprobe_assign`]).
+//! What each process served, and what it asked others. In the end, parents without firm evidence are inferred from the
+//! steps of all requests ([`rpcprobe_assign`]), for the next pass over the events.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::detect::causality::{step, Asking, Causality};
 use crate::detect::found::Found;
+use crate::detect::ids::Asked;
 use crate::timeline::{ProcessId, World};
 use rpcprobe_assign::{Assigned, Family, Made, Step};
 use rpcprobe_model::Certainty;
 
-/// One [`Family`] for each process that asks others while it serves.
+/// Parents without firm evidence, inferred in one pass over the events: by the question of each child, that of its
+/// parent.
+pub type InferredParents = FxHashMap<Asked, Asked>;
+
 #[derive(Debug, Default)]
-pub(super) struct Families(BTreeMap<ProcessId, Family>);
+pub(super) struct Families {
+    /// One [`Family`] for each process that asks others while it serves.
+    of: BTreeMap<ProcessId, Family>,
+    /// The questions of the requests that may get a parent, or become one, by their ids.
+    questions: FxHashMap<u64, Asked>,
+}
 
 impl Families {
     /// Notes a found request, with its parent as far as it is known.
@@ -22,7 +31,8 @@ impl Families {
         let id = found.request.request_id;
         let process = found.goal.server_process;
         if let Some((process, served)) = process.zip(causality.served(world, found)) {
-            self.0.entry(process).or_default().serves(served);
+            self.of.entry(process).or_default().serves(served);
+            self.keep_question(found);
         }
         let Some(asking) = found.made_for.asking else { return };
         let parent = found.request.parent_request_id.filter(|_| !found.made_for.orphan);
@@ -34,13 +44,22 @@ impl Families {
         let asked = step(world, asking.thread(), asking.asked_ns());
         let guessed = found.request.parent_certainty == Some(Certainty::Guessed);
         let made = Made { id, whom: whom(world, &asking), asked, heard, parent, guessed };
-        self.0.entry(asking.process()).or_default().makes(made);
+        self.of.entry(asking.process()).or_default().makes(made);
+        if parent.is_none() || guessed {
+            self.keep_question(found);
+        }
     }
 
-    /// The parents inferred from the times of all requests.
-    pub(super) fn assign(&mut self) -> Vec<Assigned> {
-        let all = std::mem::take(&mut self.0).into_values();
-        all.flat_map(Family::finish).collect()
+    fn keep_question(&mut self, found: &Found) {
+        let question = found.question().map(|question| (found.request.request_id, question));
+        self.questions.extend(question);
+    }
+
+    /// The parents inferred from the steps of all requests.
+    pub(super) fn infer(self) -> InferredParents {
+        let question = |id: u64| self.questions.get(&id).copied();
+        let each = |one: Assigned| Some((question(one.child)?, question(one.parent)?));
+        self.of.into_values().flat_map(Family::finish).filter_map(each).collect()
     }
 }
 

@@ -65,6 +65,11 @@ impl Found {
         Some((self.request.parent_request_id?, sure))
     }
 
+    /// Its question, if it has one.
+    pub(super) fn question(&self) -> Option<Asked> {
+        self.goal.messages.first().map(|question| (question.object, question.from))
+    }
+
     /// The request, as the claimant of the work on its path.
     pub(crate) fn claimant(&self) -> Claimant {
         let Found { request, goal, .. } = self;

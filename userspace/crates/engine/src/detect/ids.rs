@@ -42,13 +42,6 @@ pub(super) struct Parent {
     pub(super) id: u64,
     /// The parent was answered before its child was.
     pub(super) detached: bool,
-    /// The parent is a request that the server served; otherwise it is the life of a program.
-    pub(super) serves: bool,
-}
-
-/// Turns the id of a found request into an id to which others may refer.
-pub(super) fn as_ahead(id: u64) -> u64 {
-    AHEAD | id
 }
 
 /// Whether others may refer to a request with this id. No other requests are named as parents.

@@ -25,6 +25,8 @@ mod shared_futex;
 mod single_ended;
 mod stdio;
 
+use std::rc::Rc;
+
 use crate::event::{Call, Event, GapWhy, Io, Method, Object, Unit, What, TYPE_EVENTFD};
 use crate::timeline::retention::Held;
 use crate::timeline::{Over, ProcessId, ThreadId, World};
@@ -32,7 +34,6 @@ use book::Book;
 use exec::Exec;
 use framed::Framed;
 use half_duplex::HalfDuplex;
-use rpcprobe_assign::Assigned;
 use rpcprobe_model::request_filter::Wanted;
 use rpcprobe_model::FIRST_RUNTIME_TASK;
 use shared_futex::SharedFutex;
@@ -40,6 +41,7 @@ use single_ended::SingleEnded;
 use stdio::Stdio;
 
 pub use exec::KnownTarget;
+pub use families::InferredParents;
 pub use found::Found;
 pub use ids::is_ahead;
 
@@ -163,6 +165,11 @@ impl Detector {
         self.book.attached_ns = Some(attached_ns);
     }
 
+    /// Sets the parents that a pass before inferred.
+    pub fn know_parents(&mut self, inferred: Rc<InferredParents>) {
+        self.book.causality.know_inferred(inferred);
+    }
+
     /// Leaves out requests of the fallback kinds `process` and `stdio`, because there are requests of other kinds.
     pub fn leave_out_fallback(&mut self) {
         self.book.no_fallback = true;
@@ -188,10 +195,9 @@ impl Detector {
         self.book.take_found(world)
     }
 
-    /// Once all requests are handed out: parents of the requests without other evidence, inferred from the times of all
-    /// requests.
-    pub fn assigned(&mut self) -> Vec<Assigned> {
-        self.book.assigned()
+    /// Once all requests are handed out: parents without firm evidence, inferred from the steps of all requests.
+    pub fn infer_parents(&mut self) -> InferredParents {
+        self.book.infer_parents()
     }
 
     /// Hands out requests of the fallback kinds, which are used when there are no others.

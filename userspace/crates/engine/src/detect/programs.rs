@@ -186,7 +186,7 @@ impl Programs {
             return None;
         }
         let id = self.id(process, ids)?;
-        Some(Parent { id, detached: ended_ns < end_ns, serves: false })
+        Some(Parent { id, detached: ended_ns < end_ns })
     }
 
     /// The id of a process's exec request, assigned when it is first asked for.

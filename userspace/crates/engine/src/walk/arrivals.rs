@@ -103,12 +103,14 @@ impl<'w> Walk<'w> {
     }
 
     /// Step back over a sleep, until `woken_ns`, in a read or in the poll before it, during which bytes of the
-    /// request arrived that no traced thread has written.
+    /// request arrived that no traced thread has written. `mark`: the number of segments before the thread's wait for a
+    /// CPU.
     pub(super) fn slept_for_arrival(
         &mut self,
         thread: ThreadId,
         off: &Off,
         woken_ns: u64,
+        mark: usize,
     ) -> Option<Step> {
         let call = self.read_slept_for(thread, off)?;
         let arrived = self.arrived(thread, call)?;
@@ -118,20 +120,23 @@ impl<'w> Walk<'w> {
         let arrived_ns = arrived.at_ns.min(woken_ns);
         let category = queue_category(arrived.object);
         self.queue(thread, (arrived_ns, woken_ns), category, UNREAD, Rule::Arrival);
+        let sure = arrived.asked.is_none_or(|(_, sure)| sure);
         // If the thread rested several times, the first rests timed out and it looked again: all were for these bytes.
         let before = self.moved_before(&arrived);
         let since_ns = before.map(|before| before.exit_ns);
         let t = self.world.thread(thread);
         let looked_again = since_ns.is_some_and(|ns| rested_ns(t, ns, off.start_ns).is_some());
         if looked_again || !self.waited_only(thread, &arrived, off.start_ns) {
-            return Some(self.before_arrival(thread, &Arrived { at_ns: arrived_ns, ..arrived }));
+            let step = self.before_arrival(thread, &Arrived { at_ns: arrived_ns, ..arrived });
+            self.infer_since(mark, sure);
+            return Some(step);
         }
         self.search.came_in |= self.is_question(&arrived);
         let begin_ns = off.start_ns.max(self.goal.start_ns);
         if begin_ns < arrived_ns {
             self.charge(thread, off, begin_ns, arrived_ns, None);
         }
-        let sure = arrived.asked.is_none_or(|(_, sure)| sure);
+        self.infer_since(mark, sure);
         self.search.awaits = since_ns.map(|since_ns| (thread, (since_ns, off.start_ns), sure));
         Some(Step::Go(thread, begin_ns.min(arrived_ns)))
     }

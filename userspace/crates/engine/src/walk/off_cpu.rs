@@ -68,7 +68,7 @@ impl<'w> Walk<'w> {
         if let Some(message) = message {
             return self.through_message(thread, off, message, (edge_ns, woken_ns));
         }
-        if let Some(step) = self.slept_for_arrival(thread, off, woken_ns) {
+        if let Some(step) = self.slept_for_arrival(thread, off, woken_ns, before) {
             return Ok(step);
         }
         if self.waits_for_wire(thread, off, woken_ns) {

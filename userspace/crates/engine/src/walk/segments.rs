@@ -141,6 +141,12 @@ impl<'w> Walk<'w> {
         }
     }
 
+    /// Unless it is sure that the path leads through them, the segments since `mark` are inferred.
+    pub(super) fn infer_since(&mut self, mark: usize, sure: bool) {
+        let since = self.output.out[mark..].iter_mut().filter(|_| !sure);
+        since.for_each(|raw| raw.evidence = Evidence::Modelled);
+    }
+
     fn whose(&mut self, id: ThreadId) -> Whose<'w> {
         let thread = self.world.thread(id);
         let process = &self.world.processes[thread.process as usize];
