@@ -66,17 +66,17 @@ pub fn attribute(
     choices: Choices,
     told: bool,
 ) -> Result<()> {
-    let mut learned = Learned::default();
+    let (mut learned, mut work) = (Learned::default(), Work::Attributing);
     let written = loop {
         let written = dir.open_file(EVENTS).and_then(|events| {
             let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
-            let progress = Progress::of(Work::Attributing, size_bytes, told);
+            let progress = Progress::of(work, size_bytes, told);
             let input = BufReader::with_capacity(1 << 20, progress.counted(events));
             write_tables(dir, manifest, input, choices, &learned)
         });
         match written {
             Ok(None) => break Ok(()),
-            Ok(Some(more)) => learned = more,
+            Ok(Some(more)) => (learned, work) = (more, Work::AttributingAgain),
             Err(error) => break Err(error),
         }
     };

@@ -15,6 +15,8 @@ use crate::report::units::count;
 pub enum Work {
     /// Counts bytes of `events.bin`.
     Attributing,
+    /// The same in a second pass, which knows what the first one has shown.
+    AttributingAgain,
     /// Adds up requests for a report; counts requests.
     AddingUp,
     /// Exports requests to other programs; counts requests.
@@ -25,6 +27,7 @@ impl Work {
     fn name(self) -> &'static str {
         match self {
             Work::Attributing => "attributing",
+            Work::AttributingAgain => "attributing again, with what the first pass has shown",
             Work::AddingUp => "adding up",
             Work::Exporting => "exporting",
         }
@@ -36,6 +39,7 @@ impl Work {
             Work::Attributing => {
                 "explaining the last requests and inferring parents from the times of all requests"
             }
+            Work::AttributingAgain => "explaining the last requests",
             Work::AddingUp | Work::Exporting => "finishing",
         }
     }
@@ -43,14 +47,14 @@ impl Work {
     /// Work with less than this amount takes no noticeable time.
     fn small(self) -> u64 {
         match self {
-            Work::Attributing => 16 << 20,
+            Work::Attributing | Work::AttributingAgain => 16 << 20,
             Work::AddingUp | Work::Exporting => 100_000,
         }
     }
 
     fn amount(self, amount: u64) -> String {
         match self {
-            Work::Attributing => HumanBytes(amount).to_string(),
+            Work::Attributing | Work::AttributingAgain => HumanBytes(amount).to_string(),
             Work::AddingUp | Work::Exporting => count(amount, "request"),
         }
     }
@@ -186,6 +190,9 @@ mod tests {
         let none = line(Work::Attributing, 0, 0, Duration::ZERO);
         assert_eq!(none, "rpcprobe: attributing: 0 % of 0 B read in 0 s");
         let all = line(Work::Attributing, 3 << 20, 3 << 20, Duration::from_secs(15));
+        let again = line(Work::AttributingAgain, 1 << 20, 2 << 20, Duration::from_secs(1));
+        let work = "attributing again, with what the first pass has shown";
+        assert_eq!(again, format!("rpcprobe: {work}: 50 % of 2.00 MiB read in 1 s"));
         let then =
             "explaining the last requests and inferring parents from the times of all requests";
         assert_eq!(all, format!("rpcprobe: attributing: 3.00 MiB read, {then}, 15 s"));
