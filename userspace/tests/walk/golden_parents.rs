@@ -7,7 +7,7 @@ use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::laws::check_parents;
 use rpcprobe::model::{Category, Certainty, Evidence, Request, Segment};
-use rpcprobe::records::WAKING_SOFTIRQ;
+use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
 use super::story::*;
@@ -362,4 +362,69 @@ fn what_evidence_shows_stays_and_a_parent_is_one_that_was_served_then() {
     p.client_hears(1, 180);
     assert_eq!(p.certainty(120), Some((0, Certainty::Sure)));
     assert_eq!(p.told_in(&p.knowing(&[(0, 1)]), 120), Some((0, Certainty::Sure, false)));
+}
+
+/// Thread 20 of a server reads a request and leaves it in memory. Thread 21 has waited for work since before, and is
+/// woken by thread 22, which is done with something else. It asks an untraced server, and wakes thread 20 when it has
+/// heard the answer. As Varnish does when it has too few threads.
+#[test]
+fn a_thread_that_asked_for_the_request_had_it_whoever_woke_that_thread() {
+    let mut s = Story::new();
+    let [front, back] = [1, 2].map(|number| Connection::numbered(number, TYPE_TCP));
+    s.task(22, 20, "other");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 21), (3, 22)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    s.sleep_in(30, 2, (21, IDLE), (FUTEX, 28), condition(0x300));
+    front.asks(&mut s, 10, (0, 4), (100, 103));
+    front.hears(&mut s, 1, 20, (0, 4), (105, 108));
+    s.sleep_in(115, 1, (20, IDLE), (FUTEX, 112), condition(0x200));
+    s.wake(130, 3, 22, 21, WAKING_IN_SYSCALL);
+    s.call(3, 22, FUTEX, (128, 132), 1);
+    s.switch(134, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (28, 136), 0);
+    s.moved(2, 21, (SENDTO, back.there, back.back), (0, 4), (140, 143));
+    s.switch_in(150, 2, 21, IDLE, ASLEEP, (POLL, 148), None);
+    s.arrives(back.back, 4, 170);
+    s.wake(171, 2, IDLE, 21, WAKING_SOFTIRQ);
+    s.switch(173, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, POLL, (148, 175), 1);
+    s.moved(2, 21, (RECVFROM, back.back, back.there), (0, 4), (178, 181));
+    s.wake(190, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.call(2, 21, FUTEX, (188, 192), 1);
+    s.switch(194, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (112, 196), 0);
+    front.answers(&mut s, 1, 20, (0, 4), (200, 203));
+    front.gets(&mut s, 10, (0, 4), (210, 213));
+    let mut engine = Engine::new(4, 0, Rates::default());
+    engine.know_parents(Rc::new([((back.there, 0), (front.there, 0))].into_iter().collect()));
+    let answers = explain_with(engine, &s.events());
+    let (_, segments) = answers.iter().find(|(row, _)| row.start_ns == 100).expect("it");
+    let answer = "
+        100-103 client kernel.tcp
+        103-105 server queue.socket (user)
+        105-108 server kernel.tcp
+        108-130 helper queue.app (asleep)
+        130-134 helper runqueue.wakeup by idle
+        134-136 helper kernel.futex
+        136-140 helper user
+        140-143 helper kernel.tcp
+        143-148 helper user
+        148-150 helper kernel.poll
+        150-170 helper idle.peer
+        170-171 helper queue.socket (asleep)
+        171-173 helper runqueue.wakeup by idle
+        173-175 helper kernel.poll
+        175-178 helper user
+        178-181 helper kernel.tcp
+        181-188 helper user
+        188-190 helper kernel.futex
+        190-194 server runqueue.wakeup by idle
+        194-196 server kernel.futex
+        196-200 server user
+        200-203 server kernel.tcp
+        203-210 client queue.socket (user)
+        210-213 client kernel.tcp
+    ";
+    assert_eq!(table(segments), expected(answer));
 }

@@ -138,7 +138,12 @@ impl<'w> Walk<'w> {
         }
         self.infer_since(mark, sure);
         self.search.awaits = since_ns.map(|since_ns| (thread, (since_ns, off.start_ns), sure));
-        Some(Step::Go(thread, begin_ns.min(arrived_ns)))
+        let at_ns = begin_ns.min(arrived_ns);
+        Some(match arrived.asked {
+            // What was asked for the request leads to it, also from a thread that may have had nothing to do with it.
+            Some(_) => Step::Joined(thread, at_ns),
+            None => Step::Go(thread, at_ns),
+        })
     }
 
     /// Step back over a preemption of a thread that went on to wait for its peer. With a CPU it would have waited for
