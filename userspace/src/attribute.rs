@@ -25,7 +25,7 @@ use crate::engine::{Engine, FallbackGiven, Rates};
 use crate::interrupt::{self, Interrupted};
 use crate::invoking_user::OutputDir;
 use crate::memory;
-use crate::model::{Request, Segments};
+use crate::model::{Kind, Request, Segments};
 use crate::output::{self, ThreadWriter};
 use crate::progress::{Progress, Work};
 use crate::request_filter::{Rule, Wanted};
@@ -230,8 +230,8 @@ fn write_tables(
     counts.records_lost =
         manifest.losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add);
     let ours = |of: &Warning| {
-        use Warning::{BreaksOff, Encrypted, IoUring};
-        matches!(of, BreaksOff { .. } | Encrypted { .. } | IoUring { .. })
+        use Warning::{BreaksOff, Encrypted, IoUring, SeveralDatagrams};
+        matches!(of, BreaksOff { .. } | Encrypted { .. } | IoUring { .. } | SeveralDatagrams { .. })
     };
     manifest.warnings.retain(|warning| !ours(warning));
     manifest.warnings.extend(tally.truncated_at.map(|offset| Warning::BreaksOff { offset }));
@@ -241,6 +241,8 @@ fn write_tables(
     };
     manifest.warnings.extend(users(&tally.io_uring).map(|users| Warning::IoUring { users }));
     manifest.warnings.extend(users(&tally.encrypts).map(|users| Warning::Encrypted { users }));
+    let several = users(&tally.several_datagrams);
+    manifest.warnings.extend(several.map(|users| Warning::SeveralDatagrams { users }));
     let written = accounts.finish();
     written.and_then(|()| Ok(threads.sync_data()?)).with_context(unwritten)?;
     if has_stacks(manifest) {
@@ -280,6 +282,9 @@ pub struct Tally {
     pub io_uring: BTreeSet<String>,
     /// Traced processes with encrypted connections, likewise.
     pub encrypts: BTreeSet<String>,
+    /// Traced processes that sent or received datagrams, without a known protocol, before the answer to the one before,
+    /// likewise.
+    pub several_datagrams: BTreeSet<String>,
     pub losses: Vec<Loss>,
     pub truncated_at: Option<u64>,
 }
@@ -416,6 +421,12 @@ fn pass_with(
         engine.walk_alone();
     }
     let mut tally = Tally::default();
+    let mut several_datagrams = BTreeSet::new();
+    let mut sink = |request: Request, segments: Segments| {
+        note_several(&mut several_datagrams, &request);
+        sink(request, segments)
+    };
+    let sink = &mut sink;
     let end = thread::scope(|scope| -> Result<decoder::End> {
         let mut ahead = Decoder::start(scope, reader, Processor::named(given.machine));
         while let Some(events) = ahead.next_batch() {
@@ -444,6 +455,7 @@ fn pass_with(
     tally.wakes_restored = engine.world.restored_wakes;
     tally.steal_unplaced_ns = engine.world.steal_unplaced_ns;
     tally.truncated_at = end.truncated_at;
+    tally.several_datagrams = several_datagrams;
     tally.inferred = engine.infer_parents();
     tally.stacks = std::mem::take(&mut engine.world.stacks);
     Ok(tally)
@@ -490,6 +502,16 @@ fn note_user(users: &mut BTreeSet<String>, tid: u32, at_ns: u64, engine: &Engine
         let name = engine.world.thread(thread).name_at(at_ns);
         users.insert(format!("{name}/{}", engine.world.process_of(thread).tgid));
     }
+}
+
+/// Notes the ends of a request whose question may be several, because datagrams came before its answer.
+fn note_several(users: &mut BTreeSet<String>, request: &Request) {
+    let is_several = request.retransmissions.is_some_and(|times| times > 0);
+    if !is_several || request.kind == Kind::OncRpc || users.len() >= MOST_USERS {
+        return;
+    }
+    let ends = [&request.client, &request.server].into_iter().flatten();
+    users.extend(ends.map(|end| format!("{}/{}", end.comm, end.pid)));
 }
 
 /// Finds the interrupts that took samples. Their time is the cost of sampling.

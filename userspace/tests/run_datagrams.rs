@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use common::capture::{kinds, time_in, Capture};
 use common::{echo, needs_kernel, text};
-use rpcprobe::model::{Category, Kind, Request, Segment};
+use rpcprobe::model::{Category, Certainty, Kind, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
 
@@ -110,6 +110,9 @@ fn what_is_sent_again_belongs_to_the_request() {
         assert_eq!(request.response_bytes, Some(50));
         let again = request.request_bytes.unwrap() / 50 - 1;
         assert!(request.latency_ns >= again * 290_000_000, "{request:?}");
+        // Nothing shows that it is the same question.
+        assert_eq!(request.retransmissions.map(u64::from), Some(again));
+        assert_eq!(request.certainty == Certainty::Guessed, again > 0, "{request:?}");
     }
 }
 

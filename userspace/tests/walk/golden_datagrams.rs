@@ -153,3 +153,39 @@ fn a_flow_that_begins_in_the_capture_is_what_it_seems() {
     }
     assert_eq!(found(&s, true, 0), [(60, 20, Likely), (160, 20, Likely)]);
 }
+
+/// A client sends a second datagram before the answer to the first one has come. The server answers both. It may be one
+/// question, sent again, or two.
+#[test]
+fn what_is_sent_before_an_answer_makes_a_guess() {
+    for [client, server] in [[true, true], [true, false], [false, true]] {
+        let mut s = Story::new();
+        s.switch(3, 0, IDLE, 10, RUNNABLE);
+        s.switch(3, 1, IDLE, 20, RUNNABLE);
+        let c = Connection::numbered(1, TYPE_UDP);
+        named(&mut s, 4, c.back, [SERVICE, EPHEMERAL[0]]);
+        named(&mut s, 4, c.there, [EPHEMERAL[0], SERVICE]);
+        for turn in 0..2 {
+            let (at, from) = (100 + 200 * turn, 8 * turn);
+            let again = (turn == 1).then_some((from + 4, 4));
+            if client {
+                c.asks(&mut s, 10, (from, 4), (at, at + 5));
+                again.inspect(|bytes| c.asks(&mut s, 10, *bytes, (at + 10, at + 15)));
+            }
+            if server {
+                c.hears(&mut s, 1, 20, (from, 4), (at + 20, at + 25));
+                again.inspect(|bytes| c.hears(&mut s, 1, 20, *bytes, (at + 30, at + 35)));
+                c.answers(&mut s, 1, 20, (from, 4), (at + 40, at + 45));
+                again.inspect(|bytes| c.answers(&mut s, 1, 20, *bytes, (at + 50, at + 55)));
+            }
+            if client {
+                c.gets(&mut s, 10, (from, 4), (at + 60, at + 65));
+                again.inspect(|bytes| c.gets(&mut s, 10, *bytes, (at + 70, at + 75)));
+            }
+        }
+        let told = explain_with(Engine::new(4, 0, Rates::default()), &s.events()).into_iter();
+        let told: Vec<_> =
+            told.map(|(request, _)| (request.retransmissions, request.certainty)).collect();
+        assert_eq!(told, [(Some(0), Likely), (Some(1), Guessed)], "{client} {server}");
+    }
+}

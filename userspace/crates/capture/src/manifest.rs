@@ -137,6 +137,10 @@ worded! {
             "connections of {users} are encrypted (TLS): the order of messages alone shows what is a request, and \
              several under way on one connection (HTTP/2) count as one",
         /// Likewise.
+        SeveralDatagrams { users: String } =
+            "datagrams to or from {users} came before the answer to the one before: these count as one request; if they \
+             are several questions (DNS), requests are missing, and others have answers that are not theirs",
+        /// Likewise.
         IoUring { users: String } = "io_uring is used by {users}: what moves that way is not followed",
     }
 }

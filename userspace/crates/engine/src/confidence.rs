@@ -18,6 +18,8 @@ pub fn of(world: &World, goal: &Goal, request: &Request) -> Certainty {
     }
     match request.kind {
         Kind::Exec | Kind::Process => Certainty::Sure,
+        // Several datagrams may be as many questions.
+        _ if request.retransmissions.is_some_and(|times| times > 0) => Certainty::Guessed,
         _ if role_is_doubtful(world, goal) || is_anothers_answer(world, goal) => Certainty::Guessed,
         Kind::Tcp if !begin_was_seen(world, goal) && !role_is_known(world, goal) => {
             Certainty::Guessed

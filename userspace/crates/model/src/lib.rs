@@ -201,7 +201,8 @@ pub struct Request {
     pub channel: Option<String>,
     pub stream_id: Option<u64>,
     pub xid: Option<u32>,
-    /// How often an `oncrpc` call was sent again with the same XID.
+    /// How often an `oncrpc` call was sent again with the same XID. For other datagrams: how many came after the first
+    /// one, before any answer.
     pub retransmissions: Option<u32>,
     pub method: Option<String>,
     /// For `exec` and `process`: the exit status as wait(2) encodes it. For other kinds: the protocol's own status.

@@ -133,7 +133,10 @@ fn heading(out: &mut dyn Write, of: &Explained, style: Style) -> Result<()> {
     facts.extend(request.stream_id.map(|id| format!("stream {id}")));
     facts.extend(request.xid.map(|xid| format!("xid {xid:#x}")));
     let again = request.retransmissions.filter(|&times| times > 0);
-    facts.extend(again.map(|times| format!("sent {times} more times")));
+    facts.extend(again.map(|times| match request.kind {
+        Kind::OncRpc => format!("sent {times} more times"),
+        _ => format!("{times} more datagrams before an answer"),
+    }));
     facts.extend(request.method.as_deref().map(|text| format!("method {}", escape(text))));
     facts.extend(request.status.map(|status| match request.kind {
         Kind::Exec | Kind::Process => super::text::wait_status(status),

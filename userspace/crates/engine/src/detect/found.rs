@@ -6,7 +6,7 @@ use crate::event::{Object, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM};
 use crate::ownership::claims::Claimant;
 use crate::ownership::marks::Question;
 use crate::timeline::retention::Held;
-use crate::timeline::{ProcessId, ThreadId, World};
+use crate::timeline::{Channel, ProcessId, ThreadId, World};
 use crate::walk::Goal;
 use rpcprobe_model::{End, Kind, Reason, Request, Who};
 
@@ -98,6 +98,16 @@ impl Found {
         let known = self.channels.iter().flatten().filter_map(|object| world.channels.get(object));
         { known }.any(|channel| channel.has_port(port))
     }
+}
+
+/// For a question of datagrams: how many came after the first one, before any answer. Nothing shows whether they are the
+/// same question, sent again, or others.
+pub(super) fn sent_again(world: &World, (asked, from, to): (Object, u64, u64)) -> Option<u32> {
+    let is_datagram = matches!(asked.type_bits, TYPE_UDP | TYPE_UNIX_DGRAM);
+    let channel = world.channels.get(&asked).filter(|_| is_datagram)?;
+    let sent = |moved| Channel::overlapping(moved, from, to).count();
+    let sent = sent(&channel.writes).max(sent(&channel.reads));
+    u32::try_from(sent.saturating_sub(1)).ok()
 }
 
 pub(super) fn kind_of(channel: Object) -> Kind {

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
-use crate::detect::found::{end_of, kind_of, method_of, name_of, Found, MadeFor};
+use crate::detect::found::{end_of, kind_of, method_of, name_of, sent_again, Found, MadeFor};
 use crate::detect::lifecycle::{Clock, Life, Patience};
 use crate::detect::roles::{has_proved_answers, peer_is_unknown, Role};
 use crate::detect::{Detect, Recent, Seen};
@@ -96,6 +96,7 @@ impl Served {
             server: Some(end_of(world, self.thread, end_ns)),
             channel: Some(name_of(world, self.asked.object)),
             method: method_of(world, self.asked.object, self.asked.from),
+            retransmissions: sent_again(world, (self.asked.object, self.asked.from, self.asked.to)),
             request_bytes: Some(self.asked.to.saturating_sub(self.asked.from)),
             response_bytes: Some(answer.to.saturating_sub(answer.from)),
             ..Request::new(kind_of(answer.object), start_ns, end_ns)

@@ -3,7 +3,7 @@
 use crate::classify::syscall::{is_write, waits, Waits};
 use crate::detect::book::Book;
 use crate::detect::causality::Heard;
-use crate::detect::found::{end_of, exit_reason, kind_of, method_of, Found, MadeFor};
+use crate::detect::found::{end_of, exit_reason, kind_of, method_of, sent_again, Found, MadeFor};
 use crate::detect::half_duplex::turn::{Ended, Turn};
 use crate::detect::roles::{has_proved_answers, peer_is_unknown};
 use crate::event::{Object, TYPE_FIFO};
@@ -224,6 +224,7 @@ impl Turn {
             server: server_thread.map(|thread| end_of(world, thread, end_ns)),
             channel: Some(self.channel_name(world, Some(object))),
             method: method_of(world, self.object, self.from),
+            retransmissions: sent_again(world, (self.object, self.from, self.to)),
             request_bytes: Some(self.request_bytes()),
             response_bytes: Some((to - from).saturating_sub(self.empty_answers(object))),
             ..Request::new(kind_of(self.object), start_ns, end_ns)
@@ -352,6 +353,7 @@ impl Turn {
             server: Some(end_of(world, read.thread, end_ns)),
             channel: Some(self.channel_name(world, None)),
             method: method_of(world, self.object, self.from),
+            retransmissions: sent_again(world, (self.object, self.from, self.to)),
             request_bytes: Some(self.request_bytes()),
             ..Request::new(kind_of(self.object), self.life.since_ns(), end_ns)
         };
