@@ -193,10 +193,14 @@ def last_said(status: int, folder: Path) -> str:
     return f"ended with status {status}; {folder} has this:\n" + indent("\n".join(last), " " * 8)
 
 
+def told(kernel: str, way: str, verdict: Verdict) -> str:
+    word = "skipped" if verdict.skipped else "passed" if verdict.passed else "FAILED"
+    return f"{kernel:10} {way:10} {verdict.name:29} {word:8} {verdict.note}"
+
+
 def tell(kernel: str, lines: list[Line], took_s: float):
     for way, verdict in lines:
-        word = "skipped" if verdict.skipped else "passed" if verdict.passed else "FAILED"
-        print(f"{kernel:10} {way:10} {verdict.name:29} {word:8} {verdict.note}")
+        print(told(kernel, way, verdict))
     verdicts = [verdict for _, verdict in lines]
     passed = sum(v.passed and not v.skipped for v in verdicts)
     skipped = sum(v.skipped for v in verdicts)
@@ -255,7 +259,7 @@ def selected(options: argparse.Namespace, foreign: bool) -> dict[str, list[Case]
 
 def main() -> int:
     options = parse()
-    status = 0
+    status, failed = 0, []
     for guest in [kernel for kernel in options.kernels if kernel != "host"]:
         if missing := machine.missing_tools(guest):
             print(f"skipped: {guest}, for which {', '.join(missing)} is missing")
@@ -276,8 +280,10 @@ def main() -> int:
             status = 2
             continue
         tell(kernel, lines, time.monotonic() - begun)
-        if not all(verdict.passed for _, verdict in lines):
-            status = status or 1
+        failed += [told(kernel, way, verdict) for way, verdict in lines if not verdict.passed]
+    if failed:
+        print("failed:", *failed, sep="\n", flush=True)
+        status = status or 1
     return status
 
 
