@@ -167,13 +167,13 @@ static __always_inline void learn_eventfd(struct file *file)
 
 static __always_inline void learn_unix(struct sock *sk, u32 tgid, u32 fd)
 {
-    struct unix_sock *local = bpf_skc_to_unix_sock(sk);
-    if (!local)
-        return;
-    struct sock *peer = local->peer;
+    struct unix_sock *local = (struct unix_sock *)sk;
+    struct sock *peer = BPF_CORE_READ(local, peer);
     if (!peer)
         return;
-    u64 mine = bpf_get_socket_cookie(sk), theirs = bpf_get_socket_cookie(peer);
+    u64 mine = number_of(sk), theirs = number_of(peer);
+    if (!mine || !theirs)
+        return; /* made since number_unix(): it is learned when it is used */
     struct unix_sock *other = (struct unix_sock *)peer;
     /* The accepting end has its listener's name; the connecting end seldom has a name. */
     bool is_server = BPF_CORE_READ(local, addr) != 0, is_client = BPF_CORE_READ(other, addr) != 0;
@@ -227,6 +227,16 @@ static __always_inline void learn_tcp(struct sock *sk)
     if (is_server && bpf_map_lookup_elem(&listening, &there))
         return; /* the remote port may be another machine's, or the client's own */
     tell_role(is_server ? in : out, is_server ? out : in, OBJECT_TCP);
+}
+
+/* Gives each Unix socket of a network namespace a number, so that learn_unix() finds numbers. */
+SEC("iter/unix")
+int number_unix(struct bpf_iter__unix *ctx)
+{
+    struct unix_sock *socket = ctx->unix_sk;
+    if (socket)
+        bpf_get_socket_cookie(socket);
+    return 0;
 }
 
 /* Learns the channels behind a process's descriptors. */
@@ -290,7 +300,7 @@ int look_at_files(struct bpf_iter__task_file *ctx)
     struct sock *sk = socket->sk;
     if (!sk || sk->sk_type != SOCK_STREAM || sk->__sk_common.skc_family != AF_UNIX)
         return 0;
-    struct channel_key key = {.number = bpf_get_socket_cookie(sk)};
+    struct channel_key key = {.number = number_of(sk)};
     struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &key.number);
     struct mid_life *life = bpf_map_lookup_elem(&mid_lives, &key);
     if (!bytes || !life || !bytes->unsettled)

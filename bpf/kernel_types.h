@@ -332,6 +332,11 @@ struct bpf_iter__task_file {
     struct file *file;
 };
 
+struct bpf_iter__unix {
+    struct bpf_iter_meta *meta;
+    struct unix_sock *unix_sk;
+};
+
 struct gendisk {
     int major;
     int first_minor;

@@ -136,9 +136,14 @@ static __noinline void stream_transferred(struct task_state *state, struct sock 
         struct sock *peer = local->peer;
         if (!peer)
             return;
-        u64 mine = bpf_get_socket_cookie(sk), theirs = bpf_get_socket_cookie(peer);
+        /* A peer has its number since bytes arrived there (unix_arrived()), or since it has sent
+         * some (number_sender()). The number of one that is just sending its first bytes may not be
+         * there yet. */
+        u64 mine = bpf_get_socket_cookie(sk), theirs = number_of(peer);
         /* The channel is named after the receiving end. */
         u64 channel = is_write ? theirs : mine;
+        if (!channel)
+            return;
         struct channel_bytes *counted = channel_state(channel, &is_new);
         if (!counted)
             return;
@@ -444,11 +449,20 @@ static __always_inline struct task_state *in_call(void)
     return state->enter_ns ? state : 0;
 }
 
+/* Gives an untraced sender on a Unix socket its number, by which a traced receiver knows it. */
+static __always_inline void number_sender(struct sock *sk)
+{
+    if (sk->__sk_common.skc_family == AF_UNIX && !sk->__sk_common.skc_cookie.counter)
+        bpf_get_socket_cookie(sk);
+}
+
 static __always_inline int note_sent(struct sock *sk, int ret, int flags)
 {
     struct task_state *state = in_call();
-    if (!state)
+    if (!state) {
+        number_sender(sk);
         return 0;
+    }
     if (sk->sk_type == SOCK_STREAM)
         stream_transferred(state, sk, ret, true);
     else

@@ -143,6 +143,16 @@ static __always_inline void name_endpoints(u64 channel, const struct endpoint *f
     tell_endpoints(channel, from, to, object_type, false);
 }
 
+/*
+ * The number of a Unix socket, its cookie; 0: nobody has asked for it yet (sock_gen_cookie(),
+ * net/core/sock_diag.c). bpf_get_socket_cookie() would give it one, but some kernels' verifiers
+ * refuse a socket that a program has read from another structure ("R1 type=untrusted_ptr_").
+ */
+static __always_inline u64 number_of(struct sock *sk)
+{
+    return BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
+}
+
 static __always_inline void name_unix(u64 channel, struct unix_sock *from, struct unix_sock *to,
                                       u16 object_type)
 {

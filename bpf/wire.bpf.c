@@ -57,7 +57,9 @@ struct tcp_headers {
 
 static __always_inline bool read_tcp(struct sk_buff *skb, struct tcp_headers *h)
 {
-    unsigned char *packet = READ(sk_buff, skb, head) + READ(sk_buff, skb, network_header);
+    unsigned char *head = READ(sk_buff, skb, head);
+    u32 network_header = READ(sk_buff, skb, network_header);
+    unsigned char *packet = head + network_header;
     union {
         u8 bytes[40];
         u32 words[10];
@@ -91,8 +93,11 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct tcp_headers *h)
         return false;
     h->from.port = __builtin_bswap16(tcp.halves[0]);
     h->to.port = __builtin_bswap16(tcp.halves[1]);
-    u64 payload = (u64)packet + header_bytes + (tcp.bytes[12] >> 4) * 4;
-    s64 bytes = (s64)READ(sk_buff, skb, len) - (s64)(payload - (u64)READ(sk_buff, skb, data));
+    /* Some verifiers take addresses for pointers, of which only the difference may be computed. */
+    s64 data = (u64)READ(sk_buff, skb, data) - (u64)head;
+    barrier_var(data);
+    s64 payload = network_header + header_bytes + (tcp.bytes[12] >> 4) * 4;
+    s64 bytes = (s64)READ(sk_buff, skb, len) - (payload - data);
     if (bytes <= 0)
         return false; /* a pure acknowledgement */
     h->bytes = bytes;

@@ -15,7 +15,7 @@ sys.path.insert(0, str(GROUND_TRUTH))
 from truth import UNKNOWN, read_log  # noqa: E402
 
 # Hooks that are attached only on request, so not in every capture.
-ON_REQUEST = ("sw:cpu-clock", "task:", "task_file:")
+ON_REQUEST = ("sw:cpu-clock", "task:", "task_file:", "unix:")
 
 # The least number of rows of the cross-check with bcc.
 LEAST_ROWS = 10

@@ -142,6 +142,7 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_balance_dirty_pages", "balance_dirty_pages", optional, "throttling of writers"),
     HookSpec { program: "on_cpu_clock", means: Means::CpuClock, required: false, purpose: "samples of stacks (--stacks)", instead_of: None },
     HookSpec { program: "mark", means: Means::Iterator("task"), required: true, purpose: "threads that run already", instead_of: None },
+    HookSpec { program: "number_unix", means: Means::Iterator("unix"), required: true, purpose: "numbers of Unix sockets that are open already", instead_of: None },
     HookSpec { program: "learn_files", means: Means::Iterator("task_file"), required: true, purpose: "channels that are open already", instead_of: None },
     HookSpec { program: "look_at_files", means: Means::Iterator("task_file"), required: true, purpose: "bytes under way in channels that are open already", instead_of: None },
 ];

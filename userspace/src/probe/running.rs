@@ -1,11 +1,13 @@
 //! Attaching to running programs: iterators in the kernel (`bpf/attach.bpf.c`) mark their threads and learn what lies
 //! in their channels. Other programs do not pay for that.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use libbpf_rs::libbpf_sys::{
     bpf_iter_create, bpf_iter_link_info, bpf_iter_link_info__bindgen_ty_3, bpf_link_create,
     bpf_link_create_opts, BPF_TRACE_ITER,
@@ -67,6 +69,35 @@ impl Probe {
     pub fn mark(&self, process: BorrowedFd<'_>) -> Result<usize> {
         let tids = self.iterate("mark", process)?;
         Ok(tids.len() / size_of::<u32>())
+    }
+
+    /// Gives each Unix socket in the network namespaces of these processes a number, for [`Probe::learn_files`]. A
+    /// namespace that cannot be entered is left out.
+    ///
+    /// # Errors
+    /// The kernel refuses the iterator.
+    pub fn number_unix(&self, pids: impl IntoIterator<Item = u32>) -> Result<()> {
+        let number = || {
+            let sz = size_of::<bpf_link_create_opts>() as _;
+            self.pass("number_unix", bpf_link_create_opts { sz, ..Default::default() }).map(drop)
+        };
+        let namespace = |of: &str| Some(std::fs::metadata(format!("/proc/{of}/ns/net")).ok()?.ino());
+        let ours = namespace("thread-self");
+        let mut seen: HashSet<u64> = ours.into_iter().collect();
+        number()?;
+        for pid in pids {
+            let is_new = namespace(&pid.to_string()).is_some_and(|of| seen.insert(of));
+            let Some(entrance) = is_new.then(|| File::open(format!("/proc/{pid}/ns/net")).ok()) else {
+                continue;
+            };
+            // The iterator goes over the namespace of the thread that starts it.
+            let numbered = std::thread::scope(|scope| {
+                let inside = || entrance.filter(enter).map_or(Ok(()), |_| number());
+                scope.spawn(inside).join()
+            });
+            numbered.unwrap_or_else(|_| bail!("a thread that numbers Unix sockets has failed"))?;
+        }
+        Ok(())
     }
 
     /// Learns the channels that a process has open: names of connections, and which side asks on them. From now on
@@ -136,9 +167,6 @@ impl Probe {
 
     /// Runs an iterator over the threads or descriptors of a process; returns what it wrote.
     fn iterate(&self, program: &str, process: BorrowedFd<'_>) -> Result<Vec<u8>> {
-        let refused = || format!("cannot go over a process with {program}");
-        let found = self.object.progs().find(|candidate| candidate.name() == program);
-        let found = found.with_context(|| format!("the BPF object has no program {program}"))?;
         let mut over = bpf_iter_link_info {
             task: bpf_iter_link_info__bindgen_ty_3 {
                 pid_fd: process.as_raw_fd() as u32,
@@ -151,6 +179,14 @@ impl Probe {
             iter_info_len: size_of::<bpf_iter_link_info>() as u32,
             ..Default::default()
         };
+        self.pass(program, options)
+    }
+
+    /// Runs an iterator once; returns what it wrote: nothing if the process is gone that it is to go over.
+    fn pass(&self, program: &str, options: bpf_link_create_opts) -> Result<Vec<u8>> {
+        let refused = || format!("cannot iterate with {program}");
+        let found = self.object.progs().find(|candidate| candidate.name() == program);
+        let found = found.with_context(|| format!("the BPF object has no program {program}"))?;
         // SAFETY: the descriptor is the loaded program's; the options live through the call.
         let link =
             unsafe { bpf_link_create(found.as_fd().as_raw_fd(), 0, BPF_TRACE_ITER, &options) };
@@ -168,6 +204,12 @@ impl Probe {
             _ => Ok(written),
         }
     }
+}
+
+/// Moves this thread to a network namespace; returns whether that succeeded.
+fn enter(namespace: &File) -> bool {
+    // SAFETY: takes integers.
+    unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) == 0 }
 }
 
 /// The descriptor that libbpf returned, or the error in its place.

@@ -87,6 +87,7 @@ pub fn attach(
     }
     let raised = Raised::now();
     // Done first, because a channel that is not known when bytes of it are seen is taken for a new one.
+    probe.number_unix(selected.iter().map(|process| process.pid))?;
     learn(&probe, &selected)?;
     if mark_all(&probe, &mut selected)? == 0 {
         bail!("no process matches {selection}: all have ended meanwhile");

@@ -313,8 +313,9 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                     (Object { dev: r.dev, ino, type_bits: TYPE_SHARED_WORD }, None)
                 }
                 _ => {
-                    let reverse = connection(r.reverse, r.object_type);
-                    (connection(r.channel, r.object_type), Some(reverse))
+                    // A Unix socket whose writer had no number yet (number_of() of bpf/sockets.h) has 0.
+                    let reverse = (r.reverse != 0).then(|| connection(r.reverse, r.object_type));
+                    (connection(r.channel, r.object_type), reverse)
                 }
             };
             let io = Io {
