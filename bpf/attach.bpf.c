@@ -171,7 +171,7 @@ static __always_inline void learn_unix(struct sock *sk, u32 tgid, u32 fd)
     struct sock *peer = BPF_CORE_READ(local, peer);
     if (!peer)
         return;
-    u64 mine = number_of(sk), theirs = number_of(peer);
+    u64 mine = number_of(sk), theirs = BPF_CORE_READ(peer, __sk_common.skc_cookie.counter);
     if (!mine || !theirs)
         return; /* made since number_unix(): it is learned when it is used */
     struct unix_sock *other = (struct unix_sock *)peer;

@@ -120,66 +120,69 @@ static __always_inline void tell_unread_unix(u64 channel, struct channel_bytes *
         tell_unix(channel, counted, received + unread, now_ns, now_ns);
 }
 
-/* Not inlined, like the functions for datagrams: then their stack is not in use while the thread is
- * looked up. */
-static __noinline void stream_transferred(struct task_state *state, struct sock *sk, s32 bytes,
-                                          bool is_write)
+/* The functions for streams are not inlined, like those for datagrams: then their stack is not in
+ * use while the thread is looked up. */
+static __noinline void unix_transferred(struct task_state *state, struct sock *sk, s32 bytes,
+                                        bool is_write)
 {
-    if (!state || bytes <= 0)
+    if (bytes <= 0)
         return;
-    u16 family = sk->__sk_common.skc_family;
-    bool is_new;
-    if (family == AF_UNIX) {
-        struct unix_sock *local = bpf_skc_to_unix_sock(sk);
-        if (!local)
-            return;
-        struct sock *peer = local->peer;
-        if (!peer)
-            return;
-        /* A peer has its number since bytes arrived there (unix_arrived()), or since it has sent
-         * some (number_sender()). The number of one that is just sending its first bytes may not be
-         * there yet. */
-        u64 mine = bpf_get_socket_cookie(sk), theirs = number_of(peer);
-        /* The channel is named after the receiving end. */
-        u64 channel = is_write ? theirs : mine;
-        if (!channel)
-            return;
-        struct channel_bytes *counted = channel_state(channel, &is_new);
-        if (!counted)
-            return;
-        struct unix_sock *other = (struct unix_sock *)peer;
-        if (is_new) {
-            name_unix(channel, is_write ? local : other, is_write ? other : local, OBJECT_UNIX);
-            if (is_write)
-                tell_unread_unix(mine, await_unix(mine, other, local), sk);
-        }
-        if (is_write && !counted->has_writer)
-            counted->has_writer = 1;
-        u64 before =
-            __sync_fetch_and_add(is_write ? &counted->sent : &counted->received, (u64)bytes);
-        if (!counted->has_writer)
-            tell_rest_of_unix(channel, counted, (u64)sk);
-        if (attaching && counted->unsettled) {
-            struct channel_key key = {.number = channel};
-            s64 excess = read_difference(counted),
-                unread = unread_of_unix((u64)(is_write ? peer : sk));
-            if (unread >= 0)
-                narrow_excess(counted, &key, is_write, excess - unread);
-        }
-        struct socket_transfer moved = {
-            .channel = channel,
-            .reverse = is_write ? mine : theirs,
-            .end = before + bytes,
-            .bytes = bytes,
-            .object_type = OBJECT_UNIX,
-            .flags = is_write ? SYSCALL_WRITE : 0,
-            .framed = look_at_frames(counted, is_write),
-        };
-        note_transfer(state, &moved);
+    if (!state) { /* a traced receiver will know this sender by its number */
+        if (is_write && !number_of(sk))
+            bpf_get_socket_cookie(sk);
         return;
     }
-    if ((family != AF_INET && family != AF_INET6) || sk->sk_protocol != IPPROTO_TCP)
+    struct unix_sock *local = bpf_skc_to_unix_sock(sk);
+    if (!local)
         return;
+    struct sock *peer = local->peer;
+    if (!peer)
+        return;
+    /* The peer has a number since bytes arrived there (unix_arrived()), or since it has sent some
+     * itself. The number of one that is just sending its first bytes may not be there yet. */
+    u64 mine = bpf_get_socket_cookie(sk), theirs = number_of(peer);
+    /* The channel is named after the receiving end. */
+    u64 channel = is_write ? theirs : mine;
+    bool is_new;
+    struct channel_bytes *counted = channel ? channel_state(channel, &is_new) : 0;
+    if (!counted)
+        return;
+    struct unix_sock *other = (struct unix_sock *)peer;
+    if (is_new) {
+        name_unix(channel, is_write ? local : other, is_write ? other : local, OBJECT_UNIX);
+        if (is_write)
+            tell_unread_unix(mine, await_unix(mine, other, local), sk);
+    }
+    if (is_write && !counted->has_writer)
+        counted->has_writer = 1;
+    u64 before = __sync_fetch_and_add(is_write ? &counted->sent : &counted->received, (u64)bytes);
+    if (!counted->has_writer)
+        tell_rest_of_unix(channel, counted, (u64)sk);
+    if (attaching && counted->unsettled) {
+        struct channel_key key = {.number = channel};
+        s64 excess = read_difference(counted),
+            unread = unread_of_unix((u64)(is_write ? peer : sk));
+        if (unread >= 0)
+            narrow_excess(counted, &key, is_write, excess - unread);
+    }
+    struct socket_transfer moved = {
+        .channel = channel,
+        .reverse = is_write ? mine : theirs,
+        .end = before + bytes,
+        .bytes = bytes,
+        .object_type = OBJECT_UNIX,
+        .flags = is_write ? SYSCALL_WRITE : 0,
+        .framed = look_at_frames(counted, is_write),
+    };
+    note_transfer(state, &moved);
+}
+
+static __noinline void tcp_transferred(struct task_state *state, struct sock *sk, s32 bytes,
+                                       bool is_write)
+{
+    if (!state || bytes <= 0 || sk->sk_protocol != IPPROTO_TCP)
+        return;
+    bool is_new;
     struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
     if (!tcp)
         return;
@@ -214,6 +217,16 @@ static __noinline void stream_transferred(struct task_state *state, struct sock 
     };
     note_held(sk, tcp, &moved);
     note_transfer(state, &moved);
+}
+
+static __always_inline void stream_transferred(struct task_state *state, struct sock *sk, s32 bytes,
+                                               bool is_write)
+{
+    u16 family = sk->__sk_common.skc_family;
+    if (family == AF_UNIX)
+        unix_transferred(state, sk, bytes, is_write);
+    else if (family == AF_INET || family == AF_INET6)
+        tcp_transferred(state, sk, bytes, is_write);
 }
 
 /* Bytes that have arrived: when, and the sequence number after them (Unix: how many so far). */
@@ -449,23 +462,12 @@ static __always_inline struct task_state *in_call(void)
     return state->enter_ns ? state : 0;
 }
 
-/* Gives an untraced sender on a Unix socket its number, by which a traced receiver knows it. */
-static __always_inline void number_sender(struct sock *sk)
-{
-    if (sk->__sk_common.skc_family == AF_UNIX && !sk->__sk_common.skc_cookie.counter)
-        bpf_get_socket_cookie(sk);
-}
-
 static __always_inline int note_sent(struct sock *sk, int ret, int flags)
 {
     struct task_state *state = in_call();
-    if (!state) {
-        number_sender(sk);
-        return 0;
-    }
     if (sk->sk_type == SOCK_STREAM)
         stream_transferred(state, sk, ret, true);
-    else
+    else if (state)
         datagram_sent(state, sk, ret, flags);
     return 0;
 }

@@ -150,7 +150,7 @@ static __always_inline void name_endpoints(u64 channel, const struct endpoint *f
  */
 static __always_inline u64 number_of(struct sock *sk)
 {
-    return BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
+    return sk->__sk_common.skc_cookie.counter;
 }
 
 static __always_inline void name_unix(u64 channel, struct unix_sock *from, struct unix_sock *to,
