@@ -14,8 +14,10 @@
 #define OBJECT_TYPE 8
 #define TYPE_NAME 24
 #define HANDLE_CONTEXT 40
+/* The same of a handle of uvloop (uvloop.bpf.c). */
+#define UVLOOP_CONTEXT 32
 
-enum appended { OTHER, HANDLE, TIMER_HANDLE };
+enum appended { OTHER, HANDLE, TIMER_HANDLE, UVLOOP_HANDLE };
 
 /* Classifies an object by the name of its type. */
 static __always_inline enum appended kind_of(u64 object)
@@ -27,6 +29,12 @@ static __always_inline enum appended kind_of(u64 object)
         return OTHER;
     u64 first = *(u64 *)name;
     u32 rest = *(u32 *)(name + 8);
+    if (first == 0x6c2e706f6f6c7675 && rest == 0x2e706f6f) { /* "uvloop.loop." */
+        u64 last = 0; /* "Handle" and its terminating zero */
+        bool is_handle = READ_USER(name_at + 12, last) == 0 &&
+                         (last & 0xffffffffffffff) == 0x656c646e6148;
+        return is_handle ? UVLOOP_HANDLE : OTHER;
+    }
     if ((first & 0xffffffffffffff) == 0x656c646e6148) /* "Handle" and its terminating zero */
         return HANDLE;
     /* "TimerHandle" and its terminating zero */
@@ -43,7 +51,8 @@ int HOOK(on_asyncio_append)
         return 0;
     u64 handle = C_ARG_2((struct pt_regs *)ctx), context = 0;
     enum appended kind = kind_of(handle);
-    if (kind == OTHER || READ_USER(handle + HANDLE_CONTEXT, context) || !context)
+    u64 place = kind == UVLOOP_HANDLE ? UVLOOP_CONTEXT : HANDLE_CONTEXT;
+    if (kind == OTHER || READ_USER(handle + place, context) || !context)
         return 0;
     u8 change = RUNTIME_TASK_QUEUED;
     u16 wait = 0;
@@ -57,14 +66,14 @@ int HOOK(on_asyncio_append)
     return 0;
 }
 
-/* Returns whether the thread runs asyncio's own event loop. Other threads have contexts, too, but
- * run no asyncio steps. Third-party loops (uvloop) run steps differently. */
+/* Returns whether the thread runs an event loop of asyncio, its own or uvloop. Other threads have
+ * contexts, too, but run no asyncio steps. */
 static __always_inline bool runs_loop(struct task_state *state)
 {
     return state->has_loop && state->queues_steps;
 }
 
-/* Context.run(self, callable, ...) */
+/* Context.run(self, callable, ...); PyContext_Enter(context), by which uvloop runs steps */
 SEC("uprobe")
 int HOOK(on_asyncio_step)
 {
@@ -75,6 +84,7 @@ int HOOK(on_asyncio_step)
     u64 stack = STACK((struct pt_regs *)ctx);
     if (stack < state->step_stack)
         return 0; /* nested inside a step, which continues */
+    tell_queued_stream(task, state);
     state->step_stack = stack;
     tell_runtime_task(task, state, RUNTIME_TASK_STEPS, TASK_WAIT_AWAIT,
                       C_ARG_1((struct pt_regs *)ctx));

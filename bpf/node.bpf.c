@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What Node's event loop continues with (--tasks). In libuv, the loop's library, a function tells
- * which stream is ready (uv__stream_io(), src/unix/stream.c): each stream is recorded as a task.
- * Timers are created and run by JavaScript (lib/internal/timers.js), in compiled code that is in no
+ * What Node's event loop continues with (--tasks). Its streams are libuv's (libuv.bpf.c). Timers
+ * are created and run by JavaScript (lib/internal/timers.js), in compiled code that is in no
  * file. But Node counts the timers that the program waits for in a word of the Environment
  * (timeoutInfo[0]), whose changes a hardware watchpoint reports. Another word has the number of
  * what Node runs (executionAsyncId()). Each timer is recorded as a task, created by whatever sets
@@ -14,10 +13,6 @@ struct node_loops_map node_loops SEC(".maps");
 
 /* Marks a timer's number as a task's address: no stream lies at such an address. */
 #define TIMER (1ULL << 63)
-
-/* Offset of io_watcher in struct uv_stream_s (include/uv.h, the same in all of libuv 1.x).
- * uv__stream_io() identifies a stream by it. */
-#define STREAM_WATCHER 136
 
 /* Converts a whole number of JavaScript, a double, to an integer. The exponent lies above the
  * mantissa, whose highest bit is implicit (IEEE 754). */
@@ -33,35 +28,6 @@ static __always_inline u64 whole_number(u64 bits)
 static __always_inline u64 timer_of(u32 tid, u64 number)
 {
     return TIMER | (u64)tid << 40 | (number & ((1ULL << 40) - 1));
-}
-
-/* uv__stream_io(loop, watcher, events); likewise uv__udp_io(), uv__poll_io(), uv__server_io() */
-SEC("uprobe")
-int HOOK(on_node_stream)
-{
-    struct task_struct *task;
-    struct task_state *state = at_breakpoint(&task);
-    if (!state)
-        return 0;
-    state->step_stack = STACK((struct pt_regs *)ctx);
-    state->runs_timers = 0;
-    tell_runtime_task(task, state, RUNTIME_TASK_STEPS, TASK_WAIT_READY,
-                      C_ARG_2((struct pt_regs *)ctx));
-    return 0;
-}
-
-/* uv_tcp_connect(request, stream, ...), uv_pipe_connect(request, stream, ...), uv_accept(listener,
- * stream): from now on the stream belongs to the task that opens it. */
-SEC("uprobe")
-int HOOK(on_node_opens)
-{
-    struct task_struct *task;
-    struct task_state *state = at_breakpoint(&task);
-    if (!state)
-        return 0;
-    tell_runtime_task(task, state, RUNTIME_TASK_MADE, 0,
-                      C_ARG_2((struct pt_regs *)ctx) + STREAM_WATCHER);
-    return 0;
 }
 
 /* node::Environment::RunTimers(handle): timers are due. */
@@ -87,18 +53,6 @@ int HOOK(on_node_drained)
     struct task_state *state = at_breakpoint(&task);
     if (state && state->runs_timers)
         tell_runtime_task(task, state, RUNTIME_TASK_DRAINED, 0, 0);
-    return 0;
-}
-
-/* uv__async_io(), node::Environment::CheckImmediate(): the loop continues with something else,
- * which is not recorded. */
-SEC("uprobe")
-int HOOK(on_node_others)
-{
-    struct task_struct *task;
-    struct task_state *state = at_breakpoint(&task);
-    if (state)
-        end_step(task, state);
     return 0;
 }
 

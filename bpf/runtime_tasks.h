@@ -48,6 +48,17 @@ static __always_inline void tell_runtime_task(struct task_struct *task, struct t
     }
 }
 
+/* Records that the present step has given a stream something to write, which the step has not
+ * written itself (uvloop.bpf.c). To be called before the next step, or none, is recorded. */
+static __always_inline void tell_queued_stream(struct task_struct *task, struct task_state *state)
+{
+    u64 stream = state->queued_stream;
+    if (!stream)
+        return;
+    state->queued_stream = 0;
+    tell_runtime_task(task, state, RUNTIME_TASK_QUEUED, 0, stream);
+}
+
 /* A thread that runs steps of an event loop polls for what is ready next: the present step is
  * over. */
 static __always_inline void end_step(struct task_struct *task, struct task_state *state)
@@ -55,6 +66,7 @@ static __always_inline void end_step(struct task_struct *task, struct task_state
     state->has_loop = 1;
     if (!state->step_stack)
         return;
+    tell_queued_stream(task, state);
     state->step_stack = 0;
     state->runs_timers = 0;
     tell_runtime_task(task, state, RUNTIME_TASK_PARKS, TASK_WAIT_AWAIT, 0);

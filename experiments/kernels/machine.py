@@ -262,7 +262,7 @@ def boot(kernel: Kernel, command: str, folder: Path, results: Path, timeout_s: f
     argv += ["-m", "2G", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     argv += ["-monitor", "none", "-serial", "stdio", "-nic", "none"]
     argv += ["-kernel", str(kernel.image), "-initrd", str(kernel.initramfs)]
-    arguments = f"console={processor.console} quiet loglevel=4 panic=-1{processor.arguments}"
+    arguments = f"console={processor.console} quiet loglevel=5 panic=-1{processor.arguments}"
     argv += ["-append", arguments]
     argv += ["-virtfs", f"local,path=/,mount_tag=host,readonly=on,{share}"]
     if kernel.over:

@@ -183,7 +183,8 @@ TOMCAT = [
 ]
 ASYNCIO = (sys.executable, str(SERVERS / "aio.py"))
 NODE = ("node", "--expose-gc", str(SERVERS / "server.js"))
-UVICORN = (OWN_PYTHON, str(SERVERS / "asgi.py"))
+UVICORN = ("env", "LOOP=asyncio", OWN_PYTHON, str(SERVERS / "asgi.py"))
+UVLOOP = ("env", "LOOP=uvloop", OWN_PYTHON, str(SERVERS / "asgi.py"))
 TOKIO = (str(HERE / ".cache/tokio/release/server"),)
 # Servers named `-tasks` have the runtime's tasks followed.
 TASKS = ("--tasks",)
@@ -198,8 +199,10 @@ CATALOGUE = [
     ),
     Server("asyncio", ASYNCIO),
     Server("asyncio-tasks", ASYNCIO, options=TASKS),
-    Server("uvicorn", UVICORN),
-    Server("uvicorn-tasks", UVICORN, options=TASKS),
+    Server("uvicorn", UVICORN, needs=OWN_PYTHON),
+    Server("uvicorn-tasks", UVICORN, options=TASKS, needs=OWN_PYTHON),
+    Server("uvloop", UVLOOP, needs=OWN_PYTHON),
+    Server("uvloop-tasks", UVLOOP, options=TASKS, needs=OWN_PYTHON),
     Server("node", NODE, hands=False),
     Server("node-tasks", NODE, hands=False, options=TASKS),
     Server("go", GO),

@@ -1,5 +1,6 @@
-"""uvicorn, as pip installs it: asgi.py PORT LOG BACKEND, until SIGTERM. See steps.py."""
+"""uvicorn: asgi.py PORT LOG BACKEND, until SIGTERM. $LOOP is its event loop (asyncio, uvloop). See steps.py."""
 
+import os
 import signal
 
 import uvicorn
@@ -29,6 +30,12 @@ class Server(uvicorn.Server):
 
 
 settings = uvicorn.Config(
-    app, host="127.0.0.1", port=PORT, log_level="critical", lifespan="off", backlog=1024
+    app,
+    host="127.0.0.1",
+    port=PORT,
+    loop=os.environ["LOOP"],
+    log_level="critical",
+    lifespan="off",
+    backlog=1024,
 )
 Server(settings).run()

@@ -40,12 +40,14 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
     let append = function(&memory, deque, "append").context("its deque has no method append")?;
     let copy = image.exported("PyContext_CopyCurrent").context("it does not copy contexts")?;
     let remove = function(&memory, deque, "remove").context("its deque has no method remove")?;
-    // The hook that begins steps comes last: if a step began before the other hooks are attached, its cause would not
+    let enter = image.exported("PyContext_Enter").context("it does not enter contexts")?;
+    // The hooks that begin steps come last: if a step began before the other hooks are attached, its cause would not
     // be known.
     let hooks = [
         ("on_asyncio_append", "deque.append", append),
         ("on_asyncio_copied", "PyContext_CopyCurrent", copy),
         ("on_asyncio_remove", "deque.remove", remove),
+        ("on_asyncio_step", "PyContext_Enter", enter),
         ("on_asyncio_step", "Context.run", run),
     ];
     let hooks = hooks.map(|(program, name, address)| {

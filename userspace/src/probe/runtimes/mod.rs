@@ -5,14 +5,17 @@ mod asyncio;
 mod entry;
 mod go;
 mod image;
+mod libuv;
 mod look;
 mod node;
 mod own;
 mod tokio;
+mod uvloop;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use anyhow::{anyhow, bail, Context, Result};
 use libbpf_rs::{Link, MapCore, MapFlags, UprobeOpts};
@@ -47,7 +50,8 @@ struct Found {
     event_loop: Option<u64>,
 }
 
-const RUNTIMES: [Runtime; 4] = [go::GO, tokio::TOKIO, asyncio::ASYNCIO, node::NODE];
+const RUNTIMES: [Runtime; 5] =
+    [go::GO, tokio::TOKIO, asyncio::ASYNCIO, uvloop::UVLOOP, node::NODE];
 
 /// Programs that are run when their function returns.
 const RETURNS: [&str; 2] = ["on_asyncio_copied", "on_tokio_polled"];
@@ -58,12 +62,16 @@ const PURPOSE: &str = "tasks of runtimes (--tasks)";
 // bpf/goroutines.h
 const MOST_PROGRAMS: usize = 64;
 pub const MOST_WAITS: usize = 256;
-/// How often to look for the library of a program that has just begun, as it is loaded only later.
+/// How often to look for the libraries of a program that has just begun, as they are loaded only later: each time that
+/// the rings are emptied (every 10 ms), then more seldom, for a minute in all.
 const MOST_LOOKS: u32 = 50;
+const MOST_LATER_LOOKS: u32 = 240;
+const TIMES_BETWEEN_LATER_LOOKS: u32 = 25;
 
 /// Whether a program of the BPF object hooks a runtime.
 pub fn is_of_runtimes(program: &str) -> bool {
     RUNTIMES.iter().any(|runtime| runtime.programs.contains(&program))
+        || libuv::PROGRAMS.contains(&program)
 }
 
 /// The next step to follow the tasks of a process.
@@ -76,6 +84,23 @@ enum Next {
     Look(FileId, Program),
     /// A file is being looked at.
     Looked,
+}
+
+/// A process that has begun a program.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    pid: u32,
+    /// How often the rings have been emptied since.
+    times: u32,
+}
+
+impl Begun {
+    /// Whether to look now, and whether to look again after that.
+    fn looks(self) -> (bool, bool) {
+        let later = self.times.saturating_sub(MOST_LOOKS);
+        let is_due = later % TIMES_BETWEEN_LATER_LOOKS == 0;
+        (is_due, later < MOST_LATER_LOOKS * TIMES_BETWEEN_LATER_LOOKS)
+    }
 }
 
 /// Programs and libraries in which tasks are followed.
@@ -91,8 +116,8 @@ pub struct Followed {
     looker: Option<Looker>,
     /// Files that are hooked, by device and inode: they stay hooked, however they change.
     hooked_files: HashSet<(u64, u64)>,
-    /// Processes that have begun a program and are still to be looked at, and how often.
-    begun: Vec<(u32, u32)>,
+    /// Processes that have begun a program and are still to be looked at.
+    begun: Vec<Begun>,
     loops: node::Loops,
     /// The distances of event loops from the programs' entries, by device and inode of the file.
     event_loops: HashMap<(u64, u64), u64>,
@@ -141,7 +166,7 @@ impl Followed {
             return;
         }
         if hdr.kind == REC_EXEC && hdr.flags & TASK_TRACED != 0 {
-            self.begun.push((hdr.tid, MOST_LOOKS));
+            self.begun.push(Begun { pid: hdr.tid, times: 0 });
         }
         self.loops.see(&hdr, record);
     }
@@ -153,14 +178,17 @@ impl Followed {
         for looked in looked {
             self.hook_all(probe, looked);
         }
-        for (pid, looks) in std::mem::take(&mut self.begun) {
-            let again = match self.followed(pid) {
+        for of in std::mem::take(&mut self.begun) {
+            let (is_due, again) = of.looks();
+            let later = Begun { times: of.times + 1, ..of };
+            let next = if is_due { self.followed(of.pid) } else { Next::Later };
+            let again = match next {
                 Next::Nothing => None,
-                Next::Later => Some(looks - 1),
-                Next::Look(id, program) => self.ask(probe, id, program).then_some(looks - 1),
-                Next::Looked => Some(looks),
+                Next::Later => again.then_some(later),
+                Next::Look(id, program) => self.ask(probe, id, program).then_some(later),
+                Next::Looked => Some(of),
             };
-            self.begun.extend(again.filter(|looks| *looks > 0).map(|looks| (pid, looks)));
+            self.begun.extend(again);
         }
         self.loops.watch(probe);
     }
@@ -168,8 +196,8 @@ impl Followed {
     /// Hooks the runtimes in the program of a process and in its libraries, if there are any that are not hooked yet,
     /// and waits until that is done. The results are among the probe's hooks.
     pub fn follow(&mut self, probe: &mut Probe, pid: u32) {
-        // Two files: the program and a library, however often their owner changes them meanwhile.
-        for _ in 0..2 {
+        // The program and its libraries, however often their owner changes them meanwhile.
+        for _ in 0..=LIBRARIES.len() {
             let Next::Look(id, program) = self.followed(pid) else { return };
             self.hook_all(probe, Looked::at(id, program));
         }
@@ -200,27 +228,34 @@ impl Followed {
         let comm = comm.trim_end().to_owned();
         let program = Program { file, comm: comm.clone() };
         let Some(id) = program.id() else { return Next::Nothing };
-        if self.hooked_files.contains(&(id.0, id.1)) {
-            let at = self.event_loops.get(&(id.0, id.1)).filter(|_| self.knows_numbers);
-            if let Some(at) = at {
-                self.loops.begins(pid, *at);
-            }
-            return Next::Nothing;
+        let is_hooked = self.hooked_files.contains(&(id.0, id.1));
+        let at = self.event_loops.get(&(id.0, id.1)).filter(|_| self.knows_numbers);
+        if let Some(at) = at {
+            self.loops.begins(pid, *at);
         }
-        if let Some(next) = self.unseen(id, program) {
+        if let (false, Some(next)) = (is_hooked, self.unseen(id, program)) {
             return next;
         }
-        let Some(file) = library(pid) else {
-            let name = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-            let python =
-                name.file_name().is_some_and(|name| name.to_string_lossy().contains("python"));
-            return if python { Next::Later } else { Next::Nothing };
-        };
-        let library = Program { file, comm };
-        let Some(id) = library.id() else { return Next::Nothing };
-        match self.hooked_files.contains(&(id.0, id.1)) {
-            true => Next::Nothing,
-            false => self.unseen(id, library).unwrap_or(Next::Nothing),
+        let name = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let is_python =
+            name.file_name().is_some_and(|name| name.to_string_lossy().contains("python"));
+        if is_hooked && !is_python {
+            return Next::Nothing;
+        }
+        let mut loads_more = is_python;
+        for (number, file) in libraries(pid) {
+            let library = Program { file, comm: comm.clone() };
+            let Some(id) = library.id() else { continue };
+            if self.hooked_files.contains(&(id.0, id.1)) {
+                loads_more &= number + 1 < LIBRARIES.len();
+            } else if let Some(next) = self.unseen(id, library) {
+                return next;
+            }
+        }
+        if loads_more {
+            Next::Later
+        } else {
+            Next::Nothing
         }
     }
 
@@ -309,18 +344,30 @@ fn note(probe: &mut Probe, name: String, attached: Result<&str>) {
     });
 }
 
-/// The library of CPython that a process has loaded: the file itself, whatever its name leads to now.
-fn library(pid: u32) -> Option<File> {
-    let maps = procfs::process::Process::new(i32::try_from(pid).ok()?).ok()?.maps().ok()?;
-    let is_python = |map: &procfs::process::MemoryMap| match &map.pathname {
-        procfs::process::MMapPath::Path(path) => {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.starts_with("libpython3.") && name.contains(".so")
+/// Libraries that may have a runtime in them, in the order in which Python loads them: how their names begin, and their
+/// folder, if it has a name of its own.
+const LIBRARIES: [(&str, Option<&str>); 2] = [("libpython3.", None), ("loop.", Some("uvloop"))];
+
+/// The libraries of [`LIBRARIES`] that a process has loaded, by their index there: the files themselves, whatever their
+/// names lead to now.
+fn libraries(pid: u32) -> Vec<(usize, File)> {
+    let process = i32::try_from(pid).ok().and_then(|pid| procfs::process::Process::new(pid).ok());
+    let maps = process.and_then(|process| process.maps().ok()).into_iter().flatten();
+    let mut found = BTreeMap::new();
+    for map in maps {
+        let procfs::process::MMapPath::Path(path) = &map.pathname else { continue };
+        let name_of = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+        let Some(name) = name_of(path).filter(|name| name.contains(".so")) else { continue };
+        let folder = path.parent().and_then(name_of);
+        let is_it = |(begin, of): &(&str, Option<&str>)| {
+            name.starts_with(begin) && of.is_none_or(|of| folder.as_deref() == Some(of))
+        };
+        if let Some(number) = LIBRARIES.iter().position(is_it) {
+            found.entry(number).or_insert(map.address);
         }
-        _ => false,
-    };
-    let (from, to) = maps.into_iter().find(is_python)?.address;
-    File::open(format!("/proc/{pid}/map_files/{from:x}-{to:x}")).ok()
+    }
+    let open = |(from, to): (u64, u64)| File::open(format!("/proc/{pid}/map_files/{from:x}-{to:x}"));
+    found.into_iter().filter_map(|(number, address)| Some((number, open(address).ok()?))).collect()
 }
 
 /// Hooks our own function ([`our_own`]) by the program that does least.
