@@ -51,6 +51,8 @@ class Server:
     options: tuple[str, ...] = ()
     # The archives that a program in Java needs, which has to be compiled.
     archives: tuple[str, ...] | None = None
+    # Its timers count whole milliseconds of CLOCK_MONOTONIC (uv_timer_start() of libuv).
+    timers_in_ms: bool = False
     # What it needs other than the command's first word: a program, or a file.
     needs: str = ""
 
@@ -201,8 +203,8 @@ CATALOGUE = [
     Server("asyncio-tasks", ASYNCIO, options=TASKS),
     Server("uvicorn", UVICORN, needs=OWN_PYTHON),
     Server("uvicorn-tasks", UVICORN, options=TASKS, needs=OWN_PYTHON),
-    Server("uvloop", UVLOOP, needs=OWN_PYTHON),
-    Server("uvloop-tasks", UVLOOP, options=TASKS, needs=OWN_PYTHON),
+    Server("uvloop", UVLOOP, timers_in_ms=True, needs=OWN_PYTHON),
+    Server("uvloop-tasks", UVLOOP, options=TASKS, timers_in_ms=True, needs=OWN_PYTHON),
     Server("node", NODE, hands=False),
     Server("node-tasks", NODE, hands=False, options=TASKS),
     Server("go", GO),

@@ -108,12 +108,14 @@ def expected_of(server, ends):
     }
 
 
-def windows(notes, asked):
-    """By request: (cause, begin, end). A sleep ends after the requested time."""
+def windows(notes, asked, timers_in_ms):
+    """By request: (cause, begin, end). A sleep ends after the requested time, counted from the last
+    whole millisecond if the server's timers count whole milliseconds."""
     of = defaultdict(list)
     for number, what, amount, begin_ns, end_ns in notes:
         if what in ("sleep", "lock"):
-            over_ns = min(end_ns, begin_ns + amount * 1_000_000)
+            from_ns = begin_ns - begin_ns % 1_000_000 if timers_in_ms else begin_ns
+            over_ns = min(end_ns, from_ns + amount * 1_000_000)
             of[number] += [(what, begin_ns, over_ns), ("late", over_ns, end_ns)]
         else:
             of[number].append((what, begin_ns, end_ns))
@@ -176,7 +178,7 @@ def matched(files, server, ends, of, asked, processes):
 
 def judged(directory, server, ends, notes, asked, processes):
     files = {name: str(directory / f"{name}.parquet") for name in ("requests", "segments")}
-    of, expected = windows(notes, asked), expected_of(server, ends)
+    of, expected = windows(notes, asked, server.timers_in_ms), expected_of(server, ends)
     requests = matched(files, server, ends, of, asked, processes)
     numbers = {row[0]: number for number, row in requests.items()}
     segments = defaultdict(list)
