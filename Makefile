@@ -166,7 +166,7 @@ $(VENV)/bin/ruff: | deps-lint
 # Python packages that the Rust tests use; nobody has to install them by hand.
 $(TEST_VENV)/ready: Makefile | deps-test
 	python3 -m venv $(TEST_VENV)
-	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0 duckdb==2.0.0 perfetto==0.59.1
+	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0 duckdb==2.0.0 perfetto==0.59.1 uvloop==0.22.1
 	@touch $@
 
 # Packages that the Python package's tests and the notebooks import.

@@ -30,9 +30,9 @@ static __always_inline enum appended kind_of(u64 object)
     u64 first = *(u64 *)name;
     u32 rest = *(u32 *)(name + 8);
     if (first == 0x6c2e706f6f6c7675 && rest == 0x2e706f6f) { /* "uvloop.loop." */
-        u64 last = 0; /* "Handle" and its terminating zero */
-        bool is_handle = READ_USER(name_at + 12, last) == 0 &&
-                         (last & 0xffffffffffffff) == 0x656c646e6148;
+        u64 last = 0;                                        /* "Handle" and its terminating zero */
+        bool is_handle =
+            READ_USER(name_at + 12, last) == 0 && (last & 0xffffffffffffff) == 0x656c646e6148;
         return is_handle ? UVLOOP_HANDLE : OTHER;
     }
     if ((first & 0xffffffffffffff) == 0x656c646e6148) /* "Handle" and its terminating zero */

@@ -36,8 +36,8 @@ int HOOK(on_libuv_opens)
     return 0;
 }
 
-/* uv__async_io(), and what the loops do for no stream: the loop continues with something else, which
- * is not recorded. */
+/* uv__async_io(), and what the loops do for no stream: the loop continues with something else,
+ * which is not recorded. */
 SEC("uprobe")
 int HOOK(on_libuv_others)
 {

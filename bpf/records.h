@@ -599,7 +599,8 @@ enum runtime_task_change {
     RUNTIME_TASK_BORN = 6,     /* the thread has created it, runnable */
     RUNTIME_TASK_STEPS = 7,    /* the thread runs it; the one it ran before waits. hdr.aux: what it
                                 * has waited for, if that is known */
-    RUNTIME_TASK_QUEUED = 8,   /* readied, or born if it is not known yet */
+    RUNTIME_TASK_QUEUED = 8,   /* readied, or born if it is not known yet; hdr.aux TASK_WAIT_READY:
+                                * the   task that runs has given this stream what it is to write next */
     RUNTIME_TASK_DUE = 9,      /* not a task: a timer is due, whose callback will run as a step */
     RUNTIME_TASK_WAITED = 10,  /* it runs again; hdr.aux: what it has waited for */
     RUNTIME_TASK_MADE = 11,    /* the thread has created it, asleep */

@@ -56,7 +56,7 @@ static __always_inline void tell_queued_stream(struct task_struct *task, struct 
     if (!stream)
         return;
     state->queued_stream = 0;
-    tell_runtime_task(task, state, RUNTIME_TASK_QUEUED, 0, stream);
+    tell_runtime_task(task, state, RUNTIME_TASK_QUEUED, TASK_WAIT_READY, stream);
 }
 
 /* A thread that runs steps of an event loop polls for what is ready next: the present step is

@@ -160,8 +160,7 @@ static __noinline void unix_transferred(struct task_state *state, struct sock *s
         tell_rest_of_unix(channel, counted, (u64)sk);
     if (attaching && counted->unsettled) {
         struct channel_key key = {.number = channel};
-        s64 excess = read_difference(counted),
-            unread = unread_of_unix((u64)(is_write ? peer : sk));
+        s64 excess = read_difference(counted), unread = unread_of_unix((u64)(is_write ? peer : sk));
         if (unread >= 0)
             narrow_excess(counted, &key, is_write, excess - unread);
     }

@@ -81,14 +81,14 @@ struct task_state {
     u64 skb;                 /* the datagram this call sent last */
     u64 received_before;     /* received on its channel before this call's last datagram */
     u64 go_wait;             /* what its goroutine parks for: Go's number plus 1 */
-    u64 step_stack;  /* its stack pointer when it began a step of an event loop; 0: in no step */
+    u64 step_stack;    /* its stack pointer when it began a step of an event loop; 0: in no step */
     u64 queued_stream; /* uvloop: what the present step has given a stream is still to be written */
-    u8 has_loop;     /* it has waited by epoll, as threads of event loops do */
-    u8 queues_steps; /* it has appended an asyncio step to a queue */
-    u8 runs_timers;  /* it runs the timers that are due in Node */
-    u8 driver;       /* what tokio's driver goes through now: enum task_wait, or 0 */
-    u8 at_semaphore; /* the tokio task that it runs waits for a semaphore */
-    u8 releases;     /* the tokio task that it runs released a semaphore */
+    u8 has_loop;       /* it has waited by epoll, as threads of event loops do */
+    u8 queues_steps;   /* it has appended an asyncio step to a queue */
+    u8 runs_timers;    /* it runs the timers that are due in Node */
+    u8 driver;         /* what tokio's driver goes through now: enum task_wait, or 0 */
+    u8 at_semaphore;   /* the tokio task that it runs waits for a semaphore */
+    u8 releases;       /* the tokio task that it runs released a semaphore */
     struct socket_transfer socket;
 };
 

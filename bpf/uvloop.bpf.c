@@ -4,8 +4,8 @@
  * loop, it runs steps in contexts (asyncio.bpf.c), of handles that were appended to its queue
  * (uvloop/cbhandles.pyx). libuv tells which stream is ready (libuv.bpf.c). What tasks write is
  * written by the loop after the steps, stream by stream (uvloop/handles/stream.pyx); since 0.23, as
- * a rule by the steps themselves. The step of a stream that writes is recorded as begun by the task
- * that queued the stream.
+ * a rule by the steps themselves. What the loop writes to a stream counts as a step of the task
+ * that has given it to the stream.
  */
 #include "libuv.h"
 
@@ -37,8 +37,8 @@ int HOOK(on_uvloop_timer)
     return 0;
 }
 
-/* UVStream._initiate_write(self): a step has given the stream something to write, and perhaps writes
- * it itself. */
+/* UVStream._initiate_write(self): a step has given the stream something to write, and perhaps
+ * writes it itself. */
 SEC("uprobe")
 int HOOK(on_uvloop_gives)
 {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use common::capture::{check_numbers, run, time_in, Capture, NAME};
 use common::process::{hear_attached, kill, Talking};
-use common::{needs_kernel, peer, peer_in_go, rpcprobe};
+use common::{needs_kernel, peer, peer_in_go, python, rpcprobe};
 use rpcprobe::model::{Category, Evidence, Kind, Rule, Segment, FIRST_RUNTIME_TASK};
 use tempfile::TempDir;
 
@@ -101,6 +101,9 @@ enum Threads {
     /// (`Handle::inner.lock()`, tokio/src/runtime/time/mod.rs). They use mutexes of the standard library, which the
     /// kernel sees as futexes.
     ShareMutexes,
+    /// The loop may read the first request of a connection before the task begins that answers it. The request is then
+    /// handed over in memory, unseen.
+    ReadAhead,
     /// Helper threads work for the thread that runs tasks. They may take its CPU or make it wait for them.
     HaveHelpers,
 }
@@ -129,7 +132,7 @@ fn check(
         let of_kernel = detail.is_some_and(|detail| detail.starts_with("kernel "));
         let is_told = is_lock(detail, lock.evidence);
         let of_runtime = match threads {
-            Threads::OnlyRunTasks => false,
+            Threads::OnlyRunTasks | Threads::ReadAhead => false,
             Threads::ShareMutexes => asleep_in_futex(lock),
             Threads::HaveHelpers => for_helper(lock),
         };
@@ -152,12 +155,25 @@ fn check(
     assert!(sum(found, "hand", &sleep) < count * MS / 10);
     // The runtime itself reports its timers, so no sleep is inferred, except when the loop was busy as a timer became
     // due.
-    let all = || METHODS[..2].iter().flat_map(|method| &found[&format!("GET /{method}")]).flatten();
-    for sleep in all().filter(|segment| segment.category == Category::Sleep) {
+    let requests = || METHODS[..2].iter().flat_map(|method| &found[&format!("GET /{method}")]);
+    let all = || requests().flatten();
+    let is_told = |sleep: &&Segment| {
         let told = sleep.detail.as_deref().unwrap_or_default();
-        let is_told = sleep.evidence == Evidence::Measured || told.ends_with("the loop busy");
-        assert!(is_told, "{sleep:?}");
+        sleep.evidence == Evidence::Measured || told.ends_with("the loop busy")
+    };
+    let mut handed_unseen = 0;
+    for segments in requests() {
+        let sleeps = segments.iter().filter(|segment| segment.category == Category::Sleep);
+        let inferred: Vec<&Segment> = sleeps.filter(|sleep| !is_told(sleep)).collect();
+        let unseen =
+            |sleep: &&Segment| sleep.cause.as_deref() == Some("handed over in memory, unseen");
+        assert!(
+            inferred.iter().all(|sleep| threads == Threads::ReadAhead && unseen(sleep)),
+            "{inferred:?}"
+        );
+        handed_unseen += usize::from(!inferred.is_empty());
     }
+    assert!(handed_unseen <= CONNECTIONS, "{handed_unseen}");
     // The work of these requests is done by tasks.
     for work in all().filter(|segment| segment.category == Category::User) {
         let by_task = work.tid >= FIRST_RUNTIME_TASK;
@@ -281,7 +297,13 @@ fn without_the_option_nothing_is_hooked_and_without_a_runtime_it_is_told() {
 fn each_request_of_asyncio_has_its_own_waits() {
     let Some(_turn) = needs_kernel() else { return };
     let capture = attached(&["python3", &peer("asyncio_tasks.py")], &["--tasks"]);
-    let names = ["deque.append()", "PyContext_CopyCurrent()", "deque.remove()", "Context.run()"];
+    let names = [
+        "deque.append()",
+        "PyContext_CopyCurrent()",
+        "deque.remove()",
+        "PyContext_Enter()",
+        "Context.run()",
+    ];
     let hooked = hooked(&capture);
     assert!(hooked.iter().zip(names).all(|(hook, name)| hook.starts_with(name)), "{hooked:?}");
     assert_eq!(hooked.len(), names.len());
@@ -300,6 +322,33 @@ fn asyncio_is_followed_from_its_begin() {
     ask(&port);
     let capture = Capture::in_directory(parent, server.end()).succeeded();
     check(&by_method(&capture), perhaps_lock, Threads::OnlyRunTasks);
+}
+
+/// uvloop is a library that is loaded still later, and stands for asyncio's own loop.
+#[test]
+fn each_request_of_uvloop_has_its_own_waits() {
+    let Some(_turn) = needs_kernel() else { return };
+    let words = [python(), &peer("asyncio_tasks.py"), "uvloop"];
+    let capture = attached(&words, &["--tasks"]);
+    let hooked = hooked(&capture);
+    assert!(
+        hooked.iter().any(|hook| hook.starts_with("uvloop's TimerHandle._run()")),
+        "{hooked:?}"
+    );
+    check(&by_method(&capture), perhaps_lock, Threads::ReadAhead);
+}
+
+#[test]
+fn uvloop_is_followed_from_its_begin() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().expect("a temporary directory");
+    let server = peer("asyncio_tasks.py");
+    let mut server = Talking::to(run(parent.path(), &["--tasks"], &[python(), &server, "uvloop"]));
+    let port = server.hear();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    ask(&port);
+    let capture = Capture::in_directory(parent, server.end()).succeeded();
+    check(&by_method(&capture), perhaps_lock, Threads::ReadAhead);
 }
 
 #[test]

@@ -81,13 +81,15 @@ impl Probe {
             let sz = size_of::<bpf_link_create_opts>() as _;
             self.pass("number_unix", bpf_link_create_opts { sz, ..Default::default() }).map(drop)
         };
-        let namespace = |of: &str| Some(std::fs::metadata(format!("/proc/{of}/ns/net")).ok()?.ino());
+        let namespace =
+            |of: &str| Some(std::fs::metadata(format!("/proc/{of}/ns/net")).ok()?.ino());
         let ours = namespace("thread-self");
         let mut seen: HashSet<u64> = ours.into_iter().collect();
         number()?;
         for pid in pids {
             let is_new = namespace(&pid.to_string()).is_some_and(|of| seen.insert(of));
-            let Some(entrance) = is_new.then(|| File::open(format!("/proc/{pid}/ns/net")).ok()) else {
+            let Some(entrance) = is_new.then(|| File::open(format!("/proc/{pid}/ns/net")).ok())
+            else {
                 continue;
             };
             // The iterator goes over the namespace of the thread that starts it.

@@ -1,4 +1,5 @@
-"""A server whose tasks wait for different things, as goroutines.go: it says its port, and serves until its standard input ends."""
+"""A server whose tasks wait for different things, as goroutines.go: it says its port, and serves until its standard input
+ends. asyncio_tasks.py [uvloop]: on asyncio's own event loop, or on uvloop."""
 
 import asyncio
 import sys
@@ -36,4 +37,9 @@ async def main():
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
-asyncio.run(main())
+if sys.argv[1:] == ["uvloop"]:
+    import uvloop
+
+    uvloop.run(main())
+else:
+    asyncio.run(main())

@@ -20,6 +20,7 @@ mod doers;
 mod held;
 mod node;
 mod task;
+mod uvloop;
 
 use std::collections::VecDeque;
 
@@ -58,6 +59,8 @@ pub struct RuntimeTasks {
     /// callbacks, with the time since which those were due.
     due: FxHashMap<(u32, u64), u64>,
     in_timers: FxHashMap<u32, u64>,
+    /// Streams that are to write, and the tasks that have given them what to write.
+    given: FxHashMap<(u32, u64), (u32, u64)>,
     /// When each thread that runs Node's event loop last learned what is ready.
     looked_ns: FxHashMap<u32, u64>,
     /// Node's timers in the order in which they were made. Timers among them that have not run may have been given up.
@@ -116,6 +119,7 @@ impl RuntimeTasks {
                 self.readied(who, tid, Some(TaskWait::AWAIT), at)
             }
             TaskChange::Queued => self.born(who, tid, at),
+            TaskChange::Gives => self.gives(who, tid, at),
             TaskChange::Due => {
                 self.made_by.remove(&who);
                 self.due.insert(who, event.ts_ns);
@@ -226,6 +230,7 @@ impl RuntimeTasks {
     /// A step of asyncio's loop.
     fn steps(&mut self, who: (u32, u64), tid: u32, mut at: At<'_>) {
         self.in_timers.remove(&tid);
+        let (who, is_awaited) = self.writer(who);
         if let Some(&(running, _)) = self.running.get(&tid) {
             if running == who && !self.due.contains_key(&who) {
                 // The task takes two steps in a row: it did not wait.
@@ -237,6 +242,9 @@ impl RuntimeTasks {
         match self.due.remove(&who) {
             Some(due_ns) => drop(self.in_timers.insert(tid, due_ns)),
             None => self.runs(who, tid, at),
+        }
+        if is_awaited {
+            self.goes_on_after_writing(who);
         }
     }
 
@@ -395,6 +403,7 @@ impl RuntimeTasks {
         self.made_by.retain(|(tgid, _), _| *tgid != process);
         self.due.retain(|(tgid, _), _| *tgid != process);
         self.of_go.remove(&process);
+        self.given.retain(|(tgid, _), _| *tgid != process);
         if !self.by_process.contains_key(&process) {
             return;
         }

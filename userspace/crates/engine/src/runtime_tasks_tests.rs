@@ -498,3 +498,38 @@ fn timers_that_never_run_are_forgotten() {
     assert_eq!(tasks.made_by.len(), 1 << 16);
     assert!(!tasks.is_known((PROCESS, first + 9)) && tasks.is_known((PROCESS, first + 10)));
 }
+
+/// uvloop writes when the steps are over what a task (at 1) has given to a stream (at 9): a step of that task, which has
+/// not waited for anything.
+#[test]
+fn what_a_task_has_given_to_a_stream_it_writes_itself() {
+    use TaskChange::{Gives, Queued, Steps};
+    let wait = TaskChange::Parks(Some(TaskWait::AWAIT));
+    let changes =
+        [(8, 1, Queued), (8, 1, Steps), (8, 9, Gives), (8, 0, wait), (8, 9, Steps), (8, 0, wait)];
+    let events = told(&changes);
+    let writes = ["11 8->g0 0", "13 g0->8 0", "14 8->g0 0", "15 g0->8 1 in await"];
+    assert_eq!(events[2..], writes, "{events:#?}");
+}
+
+/// Another task (at 2) has readied the writer before it writes, so that the writer does not wait afterwards.
+#[test]
+fn a_task_that_writes_goes_on_if_it_was_readied_before() {
+    use TaskChange::{Gives, Queued, Steps};
+    let wait = TaskChange::Parks(Some(TaskWait::AWAIT));
+    let changes = [
+        (8, 1, Queued),
+        (8, 2, Queued),
+        (8, 1, Steps),
+        (8, 9, Gives),
+        (8, 2, Steps),
+        (8, 1, Queued),
+        (8, 0, wait),
+        (8, 9, Steps),
+        (8, 0, wait),
+        (8, 1, Steps),
+    ];
+    let events = told(&changes);
+    let last = ["17 8->g0 0", "18 g0->8 0", "19 8->g0 0"];
+    assert_eq!(events[events.len() - 3..], last, "{events:#?}");
+}

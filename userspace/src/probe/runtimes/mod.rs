@@ -50,8 +50,7 @@ struct Found {
     event_loop: Option<u64>,
 }
 
-const RUNTIMES: [Runtime; 5] =
-    [go::GO, tokio::TOKIO, asyncio::ASYNCIO, uvloop::UVLOOP, node::NODE];
+const RUNTIMES: [Runtime; 5] = [go::GO, tokio::TOKIO, asyncio::ASYNCIO, uvloop::UVLOOP, node::NODE];
 
 /// Programs that are run when their function returns.
 const RETURNS: [&str; 2] = ["on_asyncio_copied", "on_tokio_polled"];
@@ -142,7 +141,9 @@ impl Followed {
     /// Returns why no tasks were recorded, if none were and no hook says why.
     pub fn nothing(&self, hooks: &[Hook]) -> Option<String> {
         let tried = hooks.iter().any(|hook| hook.purpose == PURPOSE);
-        let needs = RUNTIMES.map(|runtime| runtime.needs).join(", ");
+        let mut needs = RUNTIMES.map(|runtime| runtime.needs).to_vec();
+        needs.dedup();
+        let needs = needs.join(", ");
         match (tried, self.knows_numbers) {
             (true, _) => None,
             (false, _) if !self.awaited.is_empty() => Some(
@@ -366,7 +367,8 @@ fn libraries(pid: u32) -> Vec<(usize, File)> {
             found.entry(number).or_insert(map.address);
         }
     }
-    let open = |(from, to): (u64, u64)| File::open(format!("/proc/{pid}/map_files/{from:x}-{to:x}"));
+    let open =
+        |(from, to): (u64, u64)| File::open(format!("/proc/{pid}/map_files/{from:x}-{to:x}"));
     found.into_iter().filter_map(|(number, address)| Some((number, open(address).ok()?))).collect()
 }
 

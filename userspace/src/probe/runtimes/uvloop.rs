@@ -9,7 +9,7 @@ use super::{Found, Runtime};
 
 pub const UVLOOP: Runtime = Runtime {
     name: "uvloop",
-    needs: "uvloop with symbols",
+    needs: "Python",
     programs: &["on_uvloop_timer", "on_uvloop_gives", "on_uvloop_writes"],
     find,
 };

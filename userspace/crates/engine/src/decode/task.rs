@@ -17,7 +17,10 @@ pub(super) fn task_change(hdr: &RecHdr) -> Option<TaskChange> {
             Some(wait @ (TaskWait::TIMER | TaskWait::READY)) => TaskChange::StepsAfter(wait),
             _ => TaskChange::Steps,
         },
-        RUNTIME_TASK_QUEUED => TaskChange::Queued,
+        RUNTIME_TASK_QUEUED => match TaskWait::numbered(hdr.aux) {
+            Some(TaskWait::READY) => TaskChange::Gives,
+            _ => TaskChange::Queued,
+        },
         RUNTIME_TASK_DUE => TaskChange::Due,
         RUNTIME_TASK_MADE => TaskChange::Made,
         RUNTIME_TASK_TIMERS => TaskChange::Timers,

@@ -30,6 +30,8 @@ pub enum TaskChange {
     Drained,
     /// The thread has readied it or, if nothing is known of it, made it.
     Queued,
+    /// The task that the thread runs has given this stream something to write, which the loop will do (uvloop).
+    Gives,
     /// Concerns no task: a timer is due, and the next step of this address is its callback.
     Due,
     /// The task that the thread runs had waited for this.
