@@ -174,6 +174,7 @@ pub fn record(event: &Event) -> Vec<u8> {
                 TaskChange::Due => (RUNTIME_TASK_DUE, 0),
                 TaskChange::Waited(wait) => (RUNTIME_TASK_WAITED, number(wait)),
                 TaskChange::Made => (RUNTIME_TASK_MADE, 0),
+                TaskChange::Gives => (RUNTIME_TASK_QUEUED, number(&Some(TaskWait::READY))),
             };
             let hdr = hdr(*tid, REC_RUNTIME_TASK, flags, aux);
             RecRuntimeTask { hdr, address: *address, tgid: *tgid, pad: 0 }.as_bytes().to_vec()
