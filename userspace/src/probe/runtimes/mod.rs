@@ -97,7 +97,7 @@ impl Begun {
     /// Whether to look now, and whether to look again after that.
     fn looks(self) -> (bool, bool) {
         let later = self.times.saturating_sub(MOST_LOOKS);
-        let is_due = later % TIMES_BETWEEN_LATER_LOOKS == 0;
+        let is_due = later.is_multiple_of(TIMES_BETWEEN_LATER_LOOKS);
         (is_due, later < MOST_LATER_LOOKS * TIMES_BETWEEN_LATER_LOOKS)
     }
 }
