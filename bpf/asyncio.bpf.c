@@ -29,8 +29,9 @@ static __always_inline enum appended kind_of(u64 object)
         return OTHER;
     u64 first = *(u64 *)name;
     u32 rest = *(u32 *)(name + 8);
-    if (first == 0x6c2e706f6f6c7675 && rest == 0x2e706f6f) { /* "uvloop.loop." */
-        u64 last = 0;                                        /* "Handle" and its terminating zero */
+    /* "uvloop.loop.", then "Handle" and its terminating zero */
+    if (first == 0x6c2e706f6f6c7675 && rest == 0x2e706f6f) {
+        u64 last = 0;
         bool is_handle =
             READ_USER(name_at + 12, last) == 0 && (last & 0xffffffffffffff) == 0x656c646e6148;
         return is_handle ? UVLOOP_HANDLE : OTHER;

@@ -591,17 +591,17 @@ struct rec_function { /* hdr.ts_ns: its end; hdr.aux: enum function */
  * context in which asyncio runs steps, a stream or timer of Node's.
  */
 enum runtime_task_change {
-    RUNTIME_TASK_RUNS = 1,    /* the record's thread runs it */
-    RUNTIME_TASK_PARKS = 2,   /* the thread leaves it asleep; hdr.aux: what it waits for */
-    RUNTIME_TASK_YIELDS = 3,  /* the thread leaves it runnable */
-    RUNTIME_TASK_ENDS = 4,    /* the thread leaves it for good */
-    RUNTIME_TASK_READIED = 5, /* the thread makes it runnable; hdr.aux: what it has waited for */
-    RUNTIME_TASK_BORN = 6,    /* the thread has created it, runnable */
-    RUNTIME_TASK_STEPS = 7,   /* the thread runs it; the one it ran before waits. hdr.aux: what it
-                               * has waited for, if that is known */
-    RUNTIME_TASK_QUEUED =
-        8,                     /* readied, or born if it is not known yet; hdr.aux TASK_WAIT_READY:
-                                * the   task that runs has given this stream what it is to write next */
+    RUNTIME_TASK_RUNS = 1,     /* the record's thread runs it */
+    RUNTIME_TASK_PARKS = 2,    /* the thread leaves it asleep; hdr.aux: what it waits for */
+    RUNTIME_TASK_YIELDS = 3,   /* the thread leaves it runnable */
+    RUNTIME_TASK_ENDS = 4,     /* the thread leaves it for good */
+    RUNTIME_TASK_READIED = 5,  /* the thread makes it runnable; hdr.aux: what it has waited for */
+    RUNTIME_TASK_BORN = 6,     /* the thread has created it, runnable */
+    RUNTIME_TASK_STEPS = 7,    /* the thread runs it; the one it ran before waits. hdr.aux: what it
+                                * has waited for, if that is known */
+    RUNTIME_TASK_QUEUED = 8,   /* readied, or born if it is not known yet. With hdr.aux
+                                * TASK_WAIT_READY: a stream, to which the task that runs has
+                                * given what the loop is to write */
     RUNTIME_TASK_DUE = 9,      /* not a task: a timer is due, whose callback will run as a step */
     RUNTIME_TASK_WAITED = 10,  /* it runs again; hdr.aux: what it has waited for */
     RUNTIME_TASK_MADE = 11,    /* the thread has created it, asleep */

@@ -1,4 +1,5 @@
-"""uvicorn: asgi.py PORT LOG BACKEND, until SIGTERM. $LOOP is its event loop (asyncio, uvloop). See steps.py."""
+"""uvicorn, as pip installs it: asgi.py PORT LOG BACKEND, until SIGTERM. See steps.py. $LOOP is its
+event loop: asyncio or uvloop."""
 
 import os
 import signal
